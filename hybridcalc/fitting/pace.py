@@ -19,7 +19,7 @@ from hybridcalc.speed.plans import Pace, pace_of, rate_text
 from hybridcalc.units import MOST_SLOTS
 
 
-class Kept(NamedTuple):
+class Paced(NamedTuple):
     """Requests of a worker that may keep a pace; where it is none, what a single one gets at most, and why."""
 
     requests: int
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     reason: str = ""
 
 
-def at_pace(served: Engine, model: Architecture, args: Any, gpu: Gpu, context: int, pace: float) -> Kept:
+def at_pace(served: Engine, model: Architecture, args: Any, gpu: Gpu, context: int, pace: float) -> Paced:
     """How many may keep ``pace`` tokens a second. Raises InputError where nothing is known of the GPU's rates,
     NotModelled where nothing is known of the weights.
     """
@@ -39,14 +39,14 @@ def at_pace(served: Engine, model: Architecture, args: Any, gpu: Gpu, context: i
     alone = rate(1)
     if alone < pace:
         said = f"one request gets {rate_text(alone)} tokens/s at most" + ("" if workers == 1 else " on each worker")
-        return Kept(0, alone, said)
+        return Paced(0, alone, said)
     low, high = 1, 2
     while high < MOST_SLOTS and rate(high) >= pace:
         low, high = high, 2 * high
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if rate(middle) >= pace else (low, middle)
-    return Kept(low)
+    return Paced(low)
 
 
 def unknown_rates(gpu: Gpu) -> str:

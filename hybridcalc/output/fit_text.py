@@ -43,7 +43,7 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
         gpus = gpus_text(first.gpus, first.offer)
         serve = _serve(first.gpus) if question.pace is None else "may serve"
         verdict(out, f"{_price(first)}{gpus} {serve} {asked}{_each(question)}", f"{_requests(first)} at once")
-        used = HEAD + len(_launch_lines(out, first)) + sum(len(wrap(text, TOLD)) for _, text in told)
+        used = HEAD + len(_launch_lines(COLUMNS, first)) + sum(len(wrap(text, TOLD)) for _, text in told)
         shown = max(LEAST_ROWS, LINES - used) if fit.top == DEFAULT_TOP and not verbose else fit.top
         _table(out, fit.deployments[:shown])
         out.print()
@@ -126,9 +126,9 @@ def _idle(made: Deployment) -> str:
     return "" if idle is None else f"{idle:.0f} %"
 
 
-def _launch_lines(out: Console, made: Deployment) -> list[str]:
+def _launch_lines(width: int, made: Deployment) -> list[str]:
     """The launch line, as a shell reads it."""
-    return continued(command_text(made.launch), out.width - len(_lead(made)))
+    return continued(command_text(made.launch), width - len(_lead(made)))
 
 
 def _lead(made: Deployment) -> str:
@@ -140,7 +140,7 @@ def _lead(made: Deployment) -> str:
 def print_launch(out: Console, made: Deployment) -> None:
     """The launch line under its label."""
     lead = _lead(made)
-    lines = f"\n{' ' * len(lead)}".join(_launch_lines(out, made))
+    lines = f"\n{' ' * len(lead)}".join(_launch_lines(out.width, made))
     out.print(Text.assemble(lead, (lines, "bold")), soft_wrap=True)
 
 

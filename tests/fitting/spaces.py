@@ -42,6 +42,8 @@ def every_deployment(asked: Question) -> list[Deployment]:
         for served in asked.engines:
             fitting = fitting_of(served.engine)
             for model in asked.models:
+                if offer.gpu.amd and "nvfp4" in model.asked.lower():
+                    continue  # no kernels
                 for ranks in asked.ranks_of(offer):
                     for shape in fitting.shapes(model, ranks, asked.most_tp):
                         found += _of_shape(asked, Candidate(offer, served, model, shape))
