@@ -65,8 +65,11 @@ def test_a_memory_that_follows_from_nothing_names_what_is_missing(
     name: str, known: Memory, figures: tuple[str, ...]
 ) -> None:
     engine = ENGINES[name]
+    unlisted = load_model("qwen3-next-80b-a3b")._replace(
+        name="of nobody", hf_id=None, asked=""
+    )  # with no weights known
     with pytest.raises(MemoryUnknown) as unknown:
-        engine.memory(load_model("inkling-2-small"), engine.read([], {})[1], known)
+        engine.memory(unlisted, engine.read([], {})[1], known)
     assert unknown.value.figures == figures
 
 
