@@ -7,26 +7,17 @@ import pytest
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
-from throughput import WITHOUT_FLOOR, floor_of, points, speculates
+from throughput import as_published, floor_of, points, prompt_of, prompts, speculates, why_no_floor
 
 import hybridcalc
 from hybridcalc.engines.ask import arguments_of
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
-from hybridcalc.speed import EXPERTS, KV, STATE, USUAL_SHARES, decode_step, move, prefill, recompute
-from hybridcalc.speed.plans import MEASUREMENTS
+from hybridcalc.speed import EXPERTS, KV, STATE, USUAL_SHARES, boundaries, decode_step, move, prefill, recompute
+from hybridcalc.speed.plans import MEASUREMENTS, PROMPTS
 
-KNOWN = [row for row in points() if row["model"] not in WITHOUT_FLOOR]
+KNOWN = [row for row in points() if not why_no_floor(row)]
 PLAIN = [row for row in KNOWN if not speculates(row)]
-OFF = {
-    (
-        "kimi-k3",
-        "1",
-    ): "the published floor takes the latent projections in bf16, its checkpoint's config quantises them",
-    ("qwen3.5-397b-a17b", "4"): "the published floor takes head and routers in fp8, and half of the state",
-    ("nemotron-3-super", "1"): "the published floor takes the mixers in fp8, here nvfp4 is every linear layer",
-}
-
 EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "draft_layers": 1}
 
@@ -44,24 +35,19 @@ def test_no_floor_is_above_a_measurement(row: dict[str, str]) -> None:
     assert 0.05 * float(row["measured_tpot_ms"]) < floor_of(row).floor_ms < float(row["measured_tpot_ms"])
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in KNOWN if row["bound_ms"] and (row["model"], row["batch"]) not in OFF], ids=name
-)
+@pytest.mark.parametrize("row", [row for row in KNOWN if row["bound_ms"]], ids=name)
 def test_floors_are_those_published(row: dict[str, str]) -> None:
-    assert floor_of(row).floor_ms == pytest.approx(float(row["bound_ms"]), rel=0.03)
+    """Within 3 %, but for those that count something otherwise; counted as there, all of them within 1 %."""
+    floor, published = floor_of(row).floor_ms, float(row["bound_ms"])
+    there, otherwise = as_published(row)
+    assert there == pytest.approx(published, rel=0.01, abs=0.005)
+    assert otherwise or floor == pytest.approx(published, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in KNOWN if row["bound_ms"] and (row["model"], row["batch"]) in OFF], ids=name
-)
-def test_the_other_floors_are_off_for_a_reason_and_no_further(row: dict[str, str]) -> None:
-    assert floor_of(row).floor_ms == pytest.approx(float(row["bound_ms"]), rel=0.23)
-
-
-@pytest.mark.parametrize(("batch", "expected"), [(16, 8.10), (64, 20.0)])
+@pytest.mark.parametrize(("batch", "expected"), [(1, 2.18), (16, 8.10), (64, 20.0)])
 def test_kimi_k3_on_eight_b300(batch: int, expected: float) -> None:
     floor = decode_step("kimi-k3", gpu="8xb300", tp_size=8, batch=batch, context=8704, quantization="mxfp4")
-    assert floor.floor_ms == pytest.approx(expected, rel=0.03)
+    assert floor.floor_ms == pytest.approx(expected, rel=0.05 if batch == 1 else 0.03)  # 2.08: docs/speed.md says why
 
 
 def test_nemotron_3_super_on_two_h100() -> None:
@@ -291,6 +277,46 @@ def test_the_band_is_of_as_many_measurements_as_it_says() -> None:
     assert len(batches) == MEASUREMENTS
     shares = [floor_of(row).floor_ms / float(row["measured_tpot_ms"]) for row in batches]
     assert all(USUAL_SHARES[0] - 0.02 < share < USUAL_SHARES[1] for share in shares)
+
+
+def test_prompts_take_longer_than_their_floor_and_lie_in_the_band() -> None:
+    assert len(prompts()) == PROMPTS
+    for point in prompts():
+        floor, measured = prompt_of(point), float(point["measured_ttft_ms"])
+        assert floor.floor_ms < measured
+        least, most = floor.prompt_band_ms
+        assert floor.floor_ms <= least <= measured <= most
+
+
+@given(st.integers(1, 4096), st.integers(0, 20_000), st.sampled_from((1, 2, 4)))
+def test_what_lies_beyond_the_last_state_is_computed_again(every: int, shared: int, tp: int) -> None:
+    served, model, args = arguments_of("qwen3.5-35b-a3b", None, {"tp_size": tp})
+    (found,) = boundaries(served, model, args, rates_of("h200"), every=every, shared=(shared,))
+    assert found.cost.tokens == shared % every
+    (twice,) = boundaries(served, model, args, rates_of("h200"), every=2 * every, shared=(shared,))
+    assert twice.cost.tokens - found.cost.tokens in (0, every)
+    assert twice.cost.gpu_seconds >= found.cost.gpu_seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "every", "again"),
+    [
+        ("sglang serve --model-path Qwen/Qwen3.5-35B-A3B", 64, [4, 20, 32]),
+        ("sglang serve --model-path Qwen/Qwen3.5-35B-A3B --page-size 256", 256, [132, 20, 160]),
+        ("vllm serve Qwen/Qwen3.5-35B-A3B --enable-prefix-caching", 1088, [900, 212, 736]),
+        ("sglang serve --model-path Qwen/Qwen3.5-35B-A3B --disable-radix-cache", None, []),
+        ("vllm serve Qwen/Qwen3.5-35B-A3B --no-enable-prefix-caching", None, []),
+    ],
+)
+def test_a_plan_prices_the_boundaries_of_states(words: str, every: int | None, again: list[int]) -> None:
+    found = run("plan", "--json", "--gpu", "h200", "-L", "8k", "--", *words.split()).document["speed"][
+        "shared_prefixes"
+    ]
+    now = [each for each in found if each["saved_every_tokens"] == every]
+    assert [each["shared_tokens"] for each in now] == [900, 1300, 4000][: len(now)]
+    assert [each["recomputed_tokens"] for each in now] == again
+    assert all(each["floor_ms"] > 0 for each in now)
+    assert len(found) == 2 * len(again)
 
 
 def test_a_plan_has_its_pace_where_the_gpu_has_a_name() -> None:

@@ -249,15 +249,22 @@ def engines_page() -> str:
 
 
 def speed_page() -> str:
-    """docs/speed.md: as it is written by hand, with the table of measurements between its marks."""
+    """docs/speed.md: as it is written by hand, with the tables of measurements between their marks."""
+    tables = {
+        "floors": throughput.table,
+        "prompts": throughput.prompt_table,
+        "published floors": throughput.published_table,
+    }
 
     def table(mark: re.Match[str]) -> str:
-        return "\n".join([mark["begin"], "", *throughput.table(), "", mark["end"]])
+        return "\n".join([mark["begin"], "", *tables[mark["name"]](), "", mark["end"]])
 
     return FLOORS.sub(table, (DOCS / "speed.md").read_text(encoding="utf-8"))
 
 
-FLOORS = re.compile(r"(?P<begin><!-- floors, .*? -->).*?(?P<end><!-- end -->)", re.DOTALL)
+FLOORS = re.compile(
+    r"(?P<begin><!-- (?P<name>floors|prompts|published floors), .*? -->).*?(?P<end><!-- end -->)", re.DOTALL
+)
 RELEASE_TABLE = re.compile(r"(?P<begin><!-- releases of (?P<engine>\w+), .*? -->).*?(?P<end><!-- end -->)", re.DOTALL)
 PAGES = {
     "engines.md": engines_page,

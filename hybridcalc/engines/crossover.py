@@ -75,6 +75,16 @@ class Stream(NamedTuple):
     writes: int = 1
 
 
+class Saved(NamedTuple):
+    """Tokens from one state that a prefix cache may keep to the next: in prompts and in what is generated, with the
+    flag that says how many of the latter; None for it where those of prompts hold.
+    """
+
+    prompts: int
+    generated: int
+    flag: str | None = None
+
+
 class _Side(NamedTuple):
     """What one model holds on the ranks that share a sequence: a state on each, and its KV over length."""
 

@@ -3,12 +3,15 @@
 from hybridcalc.speed.floor import EXPERTS as EXPERTS
 from hybridcalc.speed.floor import HEAD as HEAD
 from hybridcalc.speed.floor import KV as KV
+from hybridcalc.speed.floor import PROMPT_SHARES as PROMPT_SHARES
 from hybridcalc.speed.floor import STATE as STATE
 from hybridcalc.speed.floor import USUAL_SHARES as USUAL_SHARES
 from hybridcalc.speed.floor import WEIGHTS as WEIGHTS
 from hybridcalc.speed.floor import Floor as Floor
 from hybridcalc.speed.floor import Part as Part
+from hybridcalc.speed.prompt import Boundary as Boundary
 from hybridcalc.speed.prompt import Recomputed as Recomputed
+from hybridcalc.speed.prompt import boundaries as boundaries
 from hybridcalc.speed.prompt import prefill as prefill
 from hybridcalc.speed.prompt import prefill_of as prefill_of
 from hybridcalc.speed.prompt import recompute as recompute

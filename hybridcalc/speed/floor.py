@@ -14,6 +14,8 @@ from hybridcalc.hardware import Rates
 
 USUAL_SHARES = (0.25, 0.65)
 """Public measurements of hybrids with 16 requests and more take a floor's share of their time: from that to this."""
+PROMPT_SHARES = (0.17, 0.87)
+"""The same of prompts of 8,192 tokens, where kernels do what the GPU can in 16 bits: the shares of that time."""
 WEIGHTS, HEAD, EXPERTS, KV, STATE = "weights", "lm_head", "experts", "kv", "state"
 SCAN_FLOPS = 6
 """Floating-point operations that one token costs an element of a state: decay, read, write."""
@@ -87,6 +89,12 @@ class Floor:
         """Where public measurements of batches lie."""
         least, most = USUAL_SHARES
         return self.floor_ms / most, self.floor_ms / least
+
+    @property
+    def prompt_band_ms(self) -> tuple[float, float]:
+        """Where public measurements of prompts lie, of a floor that is one."""
+        least, most = (self.compute_ms * self.tflops / self.rates.peak(16) / share for share in PROMPT_SHARES[::-1])
+        return max(self.floor_ms, least), max(self.floor_ms, most)
 
     @property
     def binding(self) -> str:

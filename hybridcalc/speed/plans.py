@@ -10,18 +10,36 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
-from hybridcalc.speed import EXPERTS, HEAD, KV, STATE, USUAL_SHARES, WEIGHTS, Floor, prefill_of, step_of
+from hybridcalc.speed import (
+    EXPERTS,
+    HEAD,
+    KV,
+    STATE,
+    USUAL_SHARES,
+    WEIGHTS,
+    Boundary,
+    Floor,
+    boundaries,
+    prefill_of,
+    step_of,
+)
+from hybridcalc.speed.prompt import SHARED
 from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
+    from hybridcalc.engines.crossover import Saved
     from hybridcalc.engines.engine import Engine
 
 NAMES = {WEIGHTS: "weights", EXPERTS: "weights", HEAD: "weights", KV: "KV", STATE: "state"}
 """Parts of a step as people call them: all weights are one."""
 ROLES = {"weights": "weights", "KV": "kv", "state": "state"}
-MEASUREMENTS = 7
-"""Public measurements of 16 requests and more without speculation, whose shares the band is of (docs/speed.md)."""
+MEASUREMENTS, PROMPTS = 20, 16
+"""Public measurements of 16 requests and more without speculation, and of prompts, that the bands are of
+(docs/speed.md).
+"""
+LONGER = {None: 2, "--mamba-track-interval": 4}
+"""How many times longer another distance of states is that is priced beside, by the flag that says it."""
 POINTS, MOST_REQUESTS = 33, 4
 """Points of a curve, and how many times the planned requests it goes on to."""
 
@@ -37,16 +55,54 @@ class Pace:
     context: int
     at: Callable[[int, int], Floor]
     name: str
+    saved: "Saved | None" = None
+    price: Callable[[int, tuple[int, ...]], "tuple[Boundary, ...]"] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The key ``speed`` of ``plan --json``."""
-        prompt = {"floor_ms": round(self.prompt.floor_ms, 4), "binding": self.prompt.binding}
+        prompt = {
+            "floor_ms": round(self.prompt.floor_ms, 4),
+            "band_ms": [round(end, 4) for end in self.prompt.prompt_band_ms],
+            "band_measurements": PROMPTS,
+            "binding": self.prompt.binding,
+        }
         return {
             "context_tokens": self.context,
             **self.step.to_dict(),
             "band_measurements": MEASUREMENTS,
             "prefill": {"tokens": self.context, **prompt},
+            "shared_prefixes": [
+                {
+                    "shared_tokens": each.shared,
+                    "saved_every_tokens": each.every,
+                    "recomputed_tokens": each.cost.tokens,
+                    "floor_ms": round(1000 * each.cost.seconds, 4),
+                }
+                for each in self._boundaries()
+            ],
         }
+
+    def _boundaries(self) -> "list[Boundary]":
+        """What shared prefixes cost where states are kept as they are, and less often."""
+        if self.saved is None or self.price is None:
+            return []
+        every = self.saved.prompts
+        return [each for n in (every, LONGER[None] * every) for each in self.price(n, SHARED)]
+
+    def _lost(self) -> "list[tuple[str, str, str, str]]":
+        """Rows of what a prefix costs that is computed again: at the boundaries of states, and after an answer."""
+        found, rows = self._boundaries(), []
+        for now, longer in zip(found[: len(SHARED)], found[len(SHARED) :], strict=True):
+            why = f"{now.cost.tokens:,} again: a state every {now.every:,}"
+            why += f"; every {longer.every:,}: {longer.cost.tokens:,}"
+            rows.append((f"prefix of {now.shared:,}", "", ms_text(1000 * now.cost.seconds), why))
+        if self.saved is not None and self.price is not None and self.saved.flag is not None:
+            every, times = self.saved.generated, LONGER[self.saved.flag]
+            (cost,) = self.price(every, (self.context // every * every + every // 2,))
+            why = f"{every // 2:,} of an answer again, on average"
+            why += f"; {self.saved.flag} {times * every}: {times * every // 2:,}"
+            rows.append(("a next turn", "", ms_text(1000 * cost.cost.seconds), why))
+        return rows
 
     def figure(self) -> Quantity:
         """What a step takes, in a line: as many of its parts as that has room for, the largest first."""
@@ -72,10 +128,13 @@ class Pace:
         if self.step.binding == "compute":
             why = f"its FLOPs at {peak:,.0f} TFLOP/s"
         shares = f"the floor / {USUAL_SHARES[1]:g} and / {USUAL_SHARES[0]:g}: {MEASUREMENTS} public measurements"
+        least, most = self.prompt.prompt_band_ms
         rows += [
             ("a step", f"{size:,}", ms_text(self.step.floor_ms), why),
             ("expect", "", f"{ms_text(low)} to {ms_text(high)}", shares),
             ("prefill", "", ms_text(self.prompt.floor_ms), f"{self.context:,} tokens: {self.prompt.binding} binds"),
+            ("expect", "", f"{ms_text(least)} to {ms_text(most)}", f"as {PROMPTS} public measurements of prompts"),
+            *self._lost(),
         ]
         return Table("Speed", ("least time", "B of a rank", "ms", "why"), tuple(rows), (1, 2))
 
@@ -174,7 +233,12 @@ def pace_of(served: "Engine", plan: "Answer") -> Pace:
         return step_of(served, plan.model, plan.args, rates, batch=batch, context=tokens)
 
     prompt = prefill_of(served, plan.model, plan.args, rates, tokens=context)
-    return Pace(at(plan.requests, context), prompt, context, at, plan.model.name)
+
+    def price(every: int, shared: tuple[int, ...]) -> tuple[Boundary, ...]:
+        return boundaries(served, plan.model, plan.args, rates, every=every, shared=shared)
+
+    step = at(plan.requests, context)
+    return Pace(step, prompt, context, at, plan.model.name, served.saved(plan), price)
 
 
 def ms_text(ms: float) -> str:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import Rates, rates_of
-from hybridcalc.speed.floor import EXPERTS, HEAD, SCAN_FLOPS, SCANNED, USUAL_SHARES, WEIGHTS, Floor, Part
+from hybridcalc.speed.floor import EXPERTS, HEAD, PROMPT_SHARES, SCAN_FLOPS, SCANNED, WEIGHTS, Floor, Part
 from hybridcalc.speed.step import attention_of, pair_flops, selected_tokens, weights_read
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
     from hybridcalc.engines.engine import Engine
+
+SHARED = (900, 1300, 4000)
+"""Tokens that requests share, in the examples of what a boundary costs."""
 
 
 def prefill_of(
@@ -50,12 +53,13 @@ def prefill_of(
 
 class Recomputed(NamedTuple):
     """Tokens that a cache would have kept: the least seconds of one GPU that computing them again takes, all its time,
-    and of a server of ``gpus`` that share them.
+    and of a server of ``gpus`` that share them. ``plain_seconds``: those of a GPU that computes in 16 bits.
     """
 
     tokens: int
     gpu_seconds: float
     gpus: int
+    plain_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -64,9 +68,16 @@ class Recomputed(NamedTuple):
 
     @property
     def band_seconds(self) -> tuple[float, float]:
-        """GPU seconds that public measurements let expect."""
-        least, most = USUAL_SHARES
-        return self.gpu_seconds / most, self.gpu_seconds / least
+        """GPU seconds that public measurements of prompts let expect."""
+        least, most = PROMPT_SHARES
+        return max(self.gpu_seconds, self.plain_seconds / most), max(self.gpu_seconds, self.plain_seconds / least)
+
+    def __add__(self, other: Any) -> "Recomputed":
+        """Both together, on GPUs of one kind."""
+        if not isinstance(other, Recomputed):
+            return NotImplemented
+        gpu, plain = self.gpu_seconds + other.gpu_seconds, self.plain_seconds + other.plain_seconds
+        return Recomputed(self.tokens + other.tokens, gpu, self.gpus, plain)
 
 
 def recompute_of(
@@ -84,7 +95,33 @@ def recompute_of(
     weights = (read.parameters[WEIGHTS] + read.parameters[EXPERTS] * share) * ranks
     flops = tokens * (2 * weights + SCAN_FLOPS * stream.state_elements * ranks)
     flops += requests * _attention_flops(model, tokens / requests, cached)
-    return Recomputed(tokens, flops / rates.peak(read.bits) / 1e12, served.ranks(args))
+    narrow, plain = (flops / rates.peak(bits) / 1e12 for bits in (read.bits, 16))
+    return Recomputed(tokens, narrow, served.ranks(args), plain)
+
+
+class Boundary(NamedTuple):
+    """What is computed again of a prefix of ``shared`` tokens whose last state lies at a multiple of ``every``."""
+
+    shared: int
+    every: int
+    cost: Recomputed
+
+
+def boundaries(
+    served: "Engine", model: Architecture, args: Any, rates: Rates, *, every: int, shared: tuple[int, ...] = SHARED
+) -> tuple[Boundary, ...]:
+    """What prefixes of ``shared`` tokens cost where a cache keeps a state ``every`` so many: all that lies beyond the
+    last state is computed again.
+    """
+    if every < 1:
+        raise InputError(f"a state every {every} tokens", fix="at least 1")
+    found = []
+    for tokens in shared:
+        kept = tokens // every * every
+        found.append(
+            Boundary(tokens, every, recompute_of(served, model, args, rates, tokens=tokens - kept, cached=kept))
+        )
+    return tuple(found)
 
 
 def _check(tokens: int, cached: int) -> None:

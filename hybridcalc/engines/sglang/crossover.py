@@ -1,13 +1,22 @@
 """What a model holds of a sequence on SGLang, for its crossovers: dtypes, sharding, KV rows."""
 
+from math import lcm
+from typing import TYPE_CHECKING
+
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whole
+from hybridcalc.engines.crossover import Crossover, Holdings, Saved, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
+from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import replayssm_active, slot_parts, state_slot
+from hybridcalc.engines.sglang.strategy import uses_radix_cache
 from hybridcalc.formulas.crossover import KvCurve
+from hybridcalc.formulas.slots import Strategy
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.planner import Prepared
 
 
 def compare(
@@ -61,6 +70,19 @@ def stream(model: Architecture, args: ServerArgs) -> Stream:
     replays = args.enable_linear_replayssm or replayssm_active(model, args, rules)
     elements = slot.layers * slot.shapes.temporal_elements
     return Stream(slot.bytes, elements, curve, args.dcp_size, positions, 0 if replays else positions)
+
+
+def saved(ready: "Prepared") -> Saved | None:
+    """States of prompts lie on the grid of the kernel's chunk or the page, the larger; those of answers where that and
+    the track interval meet. Without buffers both are kept where a request ends.
+    """
+    model, args = ready.model, ready.args
+    if ready.stateless or not args.radix_cache or not uses_radix_cache(model, ready.rules):
+        return None
+    if ready.choice.strategy == Strategy.NO_BUFFER:
+        return Saved(1, 1)
+    grid = max(chunk_size(model), args.tokens_per_page)
+    return Saved(grid, lcm(grid, args.mamba_track_interval), "--mamba-track-interval")
 
 
 def kv_row(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Stream, moved_whole
+from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Saved, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -93,6 +93,13 @@ def stream(model: Architecture, args: EngineArgs) -> Stream:
         elements = model.state_layers * model.state.shapes(args.tensor_parallel_size).temporal_elements
     states, writes = ready.state_bytes * model.state_layers, 0 if replays else positions
     return Stream(states, elements, curve, ready.held.dcp, positions, writes)
+
+
+def saved(ready: Prepared) -> Saved | None:
+    """States of prompts and answers lie where a block ends."""
+    if not ready.prefix_caching or not ready.state or ready.mode == "none":
+        return None
+    return Saved(ready.pages.block, ready.pages.block)
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:
