@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from string import ascii_letters
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -45,6 +46,13 @@ class LaunchCommand(PanelledCommand):
             args = args[:at]
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
+
+    def make_parser(self, ctx: Any) -> Any:
+        """A parser that leaves an engine's flags of one dash whole (``-ctv``): they are no short options in a row."""
+        parser = super().make_parser(ctx)
+        own = {name for option in self.params for name in option.opts}
+        parser._opt_prefixes |= {f"-{letter}" for letter in ascii_letters if f"-{letter}" not in own}
+        return parser
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

@@ -77,6 +77,12 @@ def verify(
     if explain and all_presets:
         raise InputError("--explain shows the steps of one server, --all verifies many", fix="leave one of them out")
     limit = None if memory is None else parse_bytes(memory)
+    boot = verify_inputs.boots_whole(words)
+    if boot is not None:
+        others = {"--device": device, "--memory": memory, "--plan": plan_file, "--scale": scale != "auto" or None}
+        flags = {"--all": all_presets or None, "--engine-package": engine_package or None}
+        _show_boot(verify_inputs.booted(words, given, boot, others | flags), explain, verbose, as_json=as_json)
+        return
     try:
         subjects = verify_inputs.subjects(words, given, plan_file=plan_file, all_presets=all_presets)
         answer = _run(subjects, device, scale, limit, all_presets, engine_package, quiet=as_json)
@@ -93,6 +99,18 @@ def verify(
         from hybridcalc.output.verify_text import print_answer
 
         print_answer(answer, explain=explain, verbose=verbose)
+    if answer.exit_code:
+        raise typer.Exit(answer.exit_code)
+
+
+def _show_boot(answer: Any, explain: bool, verbose: bool, *, as_json: bool) -> None:
+    """Show what an engine that is booted whole came to. Raises Exit with 1 where something differs."""
+    if as_json:
+        print_json("verify", answer.to_dict())
+    else:
+        from hybridcalc.output.text import print_view
+
+        print_view(answer.view, explain=explain, verbose=verbose)
     if answer.exit_code:
         raise typer.Exit(answer.exit_code)
 

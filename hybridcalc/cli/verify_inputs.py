@@ -58,6 +58,22 @@ def subjects(
     return iter([_of_words(words, given)])
 
 
+def boots_whole(words: Words) -> Any:
+    """What boots the engine that is asked for whole, and compares; None where its tensors are allocated one by one."""
+    name = inputs.engine_of(words.engine, inputs.read_line(words.launch))
+    return getattr(ENGINES.room(name, "crosscheck"), "booted", None)
+
+
+def booted(words: Words, given: Mapping[str, Any], boot: Any, others: Mapping[str, Any]) -> Any:
+    """A server that is booted whole, beside its plan. Raises InputError for options that say nothing of that."""
+    for option, value in others.items():
+        if value is not None:
+            raise InputError(f"{option} says nothing of an engine that is booted whole", fix="leave it out")
+    question = inputs.question(words.words, words.launch, words.env, words.own, words.engine, given, "verify")
+    asked = question.arguments()
+    return boot(options.model(asked.model), asked.args, tuple(question.remarks(asked)))
+
+
 def _of_words(words: Words, given: Mapping[str, Any]) -> Subject:
     question = inputs.question(words.words, words.launch, words.env, words.own, words.engine, given, "verify")
     asked = question.arguments()

@@ -200,7 +200,7 @@ ENGINES = Engines({
             verbs=frozenset({"ollama"}),
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
         ),
-        {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")},
+        {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "crosscheck", "diagnosis", "live")},
     ),
 })  # fmt: skip
 """Every engine. The first is meant where none is named."""
