@@ -35,7 +35,7 @@ _FAILED = re.compile(
 _NAMES = {"llama_kv_cache": "KV", "llama_memory_recurrent": "states"}
 
 
-class Compared(NamedTuple):
+class BufferLine(NamedTuple):
     """One thing that the engine prints: what is planned, what is printed, and whether they agree."""
 
     name: str
@@ -49,7 +49,7 @@ class Booted(NamedTuple):
 
     model: str
     wheel: str
-    lines: tuple[Compared, ...]
+    lines: tuple[BufferLine, ...]
     notes: tuple[str, ...] = ()
     refusal: str = ""
 
@@ -97,7 +97,7 @@ def booted(model: Architecture, args: ContextParams, notes: tuple[str, ...] = ()
         log = _layout(path, None, args)
         said = next((found[1] for line in log if (found := _FAILED.search(line))), "")
         starts = any(_HOST.search(line) for line in log)
-        line = Compared("refusal", refused.reason, "starts" if starts else said or "does not start", not starts)
+        line = BufferLine("refusal", refused.reason, "starts" if starts else said or "does not start", not starts)
         return Booted(model.name, wheel, (line,), notes, f"does not start: {refused.rule}")
     ready = planned.ready
     log = _layout(path, ready, ready.args)
@@ -149,15 +149,15 @@ def _layout(path: Path, ready: Prepared | None, args: ContextParams) -> list[str
     return lines
 
 
-def _compared(planned: Plan, log: list[str]) -> "list[Compared]":
+def _compared(planned: Plan, log: list[str]) -> "list[BufferLine]":
     """Every figure that the layout prints."""
-    ready, found = planned.ready, list[Compared]()
+    ready, found = planned.ready, list[BufferLine]()
     expected = [line for line in planned.log_lines if _CACHES.search(line)]
     printed = [match[1] for line in log if (match := _CACHES.search(line))]
     for at in range(max(len(expected), len(printed))):
         one, other = (lines[at] if at < len(lines) else "nothing" for lines in (expected, printed))
         name = next((name for name in _NAMES if name in one + other), "")
-        found.append(Compared(_NAMES.get(name, "more"), _short(one), _short(other), one == other))
+        found.append(BufferLine(_NAMES.get(name, "more"), _short(one), _short(other), one == other))
     sums = next((match for line in log if (match := _HOST.search(line))), None)
     if sums is not None:
         weights, context = weights_of(ready), ready.kv_bytes + ready.state_bytes
@@ -169,7 +169,7 @@ def _compared(planned: Plan, log: list[str]) -> "list[Compared]":
     if compute is not None and bounds is not None:
         low, high = bounds.low / MIB, bounds.high / MIB
         within = low <= compute + 0.005 and compute - 0.005 <= high
-        found.append(Compared("compute buffer", f"{low:,.2f} to {high:,.2f} MiB", f"{compute:,.2f} MiB", within))
+        found.append(BufferLine("compute buffer", f"{low:,.2f} to {high:,.2f} MiB", f"{compute:,.2f} MiB", within))
     return found
 
 
@@ -178,7 +178,7 @@ def _short(line: str) -> str:
     return re.sub(r" +", " ", line.partition("size = ")[2] or line).strip()
 
 
-def _whole(name: str, size: float, printed: str) -> Compared:
+def _whole(name: str, size: float, printed: str) -> BufferLine:
     """A size that is printed in whole MiB, cut off; alignment between tensors adds less than one."""
     planned = size / MIB
-    return Compared(name, f"{planned:,.2f} MiB", f"{printed} MiB", -0.01 <= int(printed) + 1 - planned <= 2)
+    return BufferLine(name, f"{planned:,.2f} MiB", f"{printed} MiB", -0.01 <= int(printed) + 1 - planned <= 2)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.answer import Documented
-from hybridcalc.engines.checkpoints import name_to_load
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
@@ -107,7 +106,7 @@ def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: 
 
 def launch_of(engine: Engine, model: "Architecture", given: dict[str, Any]) -> dict[str, Any]:
     """``argv`` and ``env`` of the command that asks the engine for the arguments that were given."""
-    argv = list(engine.command(name_to_load(model)))
+    argv = list(engine.command(engine.file_of(model)))
     for name, value in given.items():
         for flag in engine.typed(name, given) if value is not None else ():
             spelling = flag.spellings[0]
@@ -115,7 +114,8 @@ def launch_of(engine: Engine, model: "Architecture", given: dict[str, Any]) -> d
                 off = (f"--no-{spelling.removeprefix('--')}",) if flag.kind == "switch" else ()
                 argv += (spelling,) if value else off
             else:
-                argv += (spelling, json.dumps(value) if flag.kind == "json" else f"{value}")
+                shown = json.dumps(value) if flag.kind == "json" or isinstance(value, bool) else f"{value}"
+                argv += (spelling, shown)
     return {"argv": argv, "env": dict(given.get("env", {}))}
 
 

@@ -49,7 +49,7 @@ class Engine:
     ``own_length``: a plan that no length is given for is one of requests as long as the engine serves.
     ``indivisible``: stage and rule of a start-up whose ranks do not divide the model. ``variants``: flags with which
     something else serves, with flags of its own, and its name. ``model_after_flags``: MODEL may stand behind flags, and
-    not only before them.
+    not only before them. ``fitted_unasked``: a search for deployments tries it where no engine is named.
     """
 
     name: ClassVar[str]
@@ -64,6 +64,7 @@ class Engine:
     indivisible: ClassVar[tuple[str, str]] = ("", "")
     variants: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_after_flags: ClassVar[bool] = False
+    fitted_unasked: ClassVar[bool] = True
 
     def part(self, name: str) -> Any:
         """A module of the engine's folder."""
@@ -372,6 +373,12 @@ class Engine:
     def fraction(self, args: Any) -> dict[str, Any]:
         """``fraction`` of the GPU that weights and caches share, and ``fraction_from``: given, or whose default."""
         raise NotImplementedError
+
+    def file_of(self, model: "Architecture") -> str:
+        """What a launch line of its calls the model."""
+        from hybridcalc.engines.checkpoints import name_to_load
+
+        return name_to_load(model)
 
     def stored_as(self, model: "Architecture") -> str:
         """How its weights are stored, where a name says so to this engine alone; else empty."""

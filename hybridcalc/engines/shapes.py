@@ -5,7 +5,7 @@ A `Shape` is how one server is laid out on GPUs; settings are one `Change` of ea
 itself (hybridcalc/fitting) knows none of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -54,7 +54,7 @@ class Fitting(NamedTuple):
     with what their pools need to run the most requests on the least that the memory may be, on each worker so many at
     most where a number is given; raises Refusal where none runs. ``request_bytes``: no request takes less on a rank,
     tuned or not. ``leanest``: however those arguments are tuned, they leave no more memory than these. ``copies``: the
-    argument that says replicas.
+    argument that says replicas. ``checkpoints``: those that the engine serves, of the ones known.
     """
 
     shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
@@ -64,6 +64,7 @@ class Fitting(NamedTuple):
     request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
     leanest: "Callable[[Any], Any]"
     copies: str
+    checkpoints: "Callable[[Iterable[Architecture]], Iterable[Architecture]]" = tuple
 
 
 def fitting_of(engine: "Engine") -> Fitting:

@@ -122,7 +122,7 @@ def _plain(name: str) -> str:
 def engines(names: Sequence[str]) -> tuple[Served, ...]:
     """Engines as ``name``, ``name@release`` or ``name@all``. Raises InputError."""
     found: list[Served] = []
-    for name in names or [name for name in ENGINES if ENGINES[name].offers("fit")]:
+    for name in names or [name for name in ENGINES if ENGINES[name].fitted_unasked]:
         plain, at, release = name.strip().partition("@")
         engine = ENGINES[ENGINES.named(plain)]
         if not at:

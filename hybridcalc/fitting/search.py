@@ -146,10 +146,10 @@ class Search:
         question = self.question
         for offer in question.offers:
             for served in question.engines:
-                shapes = fitting_of(served.engine).shapes
-                for model in question.models:
+                fitting = fitting_of(served.engine)
+                for model in fitting.checkpoints(question.models):
                     for ranks in question.ranks_of(offer):
-                        for shape in shapes(model, ranks, question.most_tp):
+                        for shape in fitting.shapes(model, ranks, question.most_tp):
                             yield Candidate(offer, served, model, shape)
 
     def _settled(self, key: Key) -> bool:

@@ -103,6 +103,9 @@ def stored(made: Deployment) -> str:
     """How the checkpoint is stored: bf16, fp8, nvfp4."""
     from hybridcalc.engines.checkpoints import checkpoint_of, quantized_by_name
 
+    own: str = made.engine.stored_as(made.model)
+    if own:
+        return own
     found = checkpoint_of(made.model, getattr(made.args, "quantization", None))
     if found.quantization is None and not found.marked:
         return short_dtype(made.model.model_dtype)

@@ -347,7 +347,8 @@ BAD = {
                                          "error: 'tgi serve x' starts no engine known here\n"
                                          "       begin with python -m sglang.launch_server, sglang serve, python -m "
                                          "dynamo.sglang, vllm serve, python -m vllm.entrypoints.openai.api_server, "
-                                         "python -m dynamo.vllm, llama-server, llama-cli\n"),
+                                         "python -m dynamo.vllm, llama-server, llama-cli, ollama serve, ollama run, "
+                                         "ollama start\n"),
     "SGLang's memory for a vLLM line": ((*REST, "--", "vllm", "serve", "x"),
                                         "error: --rest says nothing about vLLM\n       leave it out\n"),
     "vLLM's options": ((*REST, "--available", "4GiB"),

@@ -10,6 +10,7 @@ from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.engines.weights import Weights
     from hybridcalc.hardware import Gpu
 
 
@@ -26,6 +27,7 @@ class LlamaCpp(Engine):
     options = frozenset({"available", "gpu", "weights", "engine_version", "env"})
     stages = ("llama_init_from_model", "llama_context", "llama_kv_cache")
     model_after_flags = True
+    fitted_unasked = False
 
     def with_options(self, args: ContextParams, given: Mapping[str, Any]) -> ContextParams:
         """As every engine; all cards that are given hold layers."""
@@ -47,6 +49,22 @@ class LlamaCpp(Engine):
     def fraction(self, args: ContextParams) -> dict[str, Any]:
         """Nothing is a fraction: a context takes what it is asked for."""
         return {"fraction": None, "fraction_from": None}
+
+    def file_of(self, model: "Architecture") -> str:
+        """The file, or a name with its type mix."""
+        from hybridcalc.engines.checkpoints import name_to_load
+        from hybridcalc.engines.llamacpp.memory import mix_of
+
+        mix = mix_of(model.asked)
+        if mix is None or model.asked.lower().endswith(".gguf"):
+            return name_to_load(model)
+        return f"{model.name}-{mix}.gguf"
+
+    def weights(self, model: "Architecture", args: ContextParams) -> "Weights":
+        """On the heaviest card, by the header or the type mix."""
+        from hybridcalc.engines.llamacpp.memory import weights_on_card
+
+        return weights_on_card(model, args)
 
     def stored_as(self, model: "Architecture") -> str:
         """The type mix in its name."""

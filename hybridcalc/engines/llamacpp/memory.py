@@ -23,6 +23,7 @@ from hybridcalc.errors import ConfigError, InputError, MemoryUnknown, NotModelle
 from hybridcalc.units import GIB, MIB
 
 if TYPE_CHECKING:
+    from hybridcalc.engines.weights import Weights
     from hybridcalc.hardware import Gpu
 
 FREE_GIB = 1.0
@@ -135,6 +136,29 @@ def weights_of(ready: Prepared) -> MemoryPart | None:
     """All weights, on cards and on the host, GiB; None where nothing says them."""
     found = weighed(ready)
     return None if found is None else found.part(found.layers.whole)
+
+
+def weights_on_card(model: Architecture, args: ContextParams) -> "Weights":
+    """The weights of the heaviest card. Raises NotModelled where nothing says them."""
+    from hybridcalc.engines.weights import Counted, Weights
+
+    ready = prepare(model, args if args.n_ctx else args.changed(n_ctx=1))
+    found, header, mix = weighed(ready), header_of(model), mix_of(model.asked)
+    if found is None:
+        raise NotModelled(
+            f"{model.name}: nothing says how its file is stored",
+            lacking="weights of an unnamed type mix",
+            fix="give a GGUF file, or a name with its type mix (MODEL:Q4_K_M)",
+        )
+    heaviest = max(card.weights for card in placed(ready, found.layers).cards)
+    low, likely, high = (int(heaviest * each) for each in found.bytes_of)
+    if header is None:
+        counted = Counted(parameters=parameters(model).number(vision=False))
+    else:
+        count, size = sum(each.parameters for each in header.tensors), sum(each.bytes for each in header.tensors)
+        counted = Counted(parameters=count, stored=lambda: size)
+    uncertain = "" if low == high else f"the share of each type in a file of {mix} differs"
+    return Weights(model, model.asked, mix or "gguf", low, likely, high, found.why, counted, uncertain)
 
 
 def check_memory(known: Memory) -> None:
