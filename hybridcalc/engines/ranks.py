@@ -109,7 +109,8 @@ def leaner(model: Architecture, args: Any) -> tuple[str, ...]:
 
 def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
     """What weights follow from, of arguments: weights of a model are the same where it is equal."""
-    decided: tuple[Any, ...] = engine.offered("weights", "weights").DECIDED_BY(args)
+    own = engine.offers("weights")
+    decided: tuple[Any, ...] = engine.part("weights").DECIDED_BY(args) if own else (engine.server_ranks(args),)
     return (*decided, *sorted(args.env.items()))
 
 

@@ -43,9 +43,9 @@ def test_as_many_slots_as_cards_hold(name: str, cards: int, length: int) -> None
     rest = ENGINE.memory(model, args, Memory(gpu=card))
     if not held(model, args.changed(n_ctx=-(-length // 256) * 256), "rtx-4090"):
         with pytest.raises(Refusal, match="are left for certain"):
-            FITTING.tuned(model, args, rest, work)
+            FITTING.tuned(model, args, rest, work, None)
         return
-    tuned = FITTING.tuned(model, args, rest, work)
+    tuned = FITTING.tuned(model, args, rest, work, None)
     assert held(model, tuned, "rtx-4090") and prepare(model, tuned).n_ctx_seq >= length
     more = tuned.changed(n_seq_max=tuned.n_seq_max + 1, n_ctx=tuned.n_ctx // tuned.n_seq_max * (tuned.n_seq_max + 1))
     assert tuned.n_seq_max == 256 or not held(model, more, "rtx-4090")

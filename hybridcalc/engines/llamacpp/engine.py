@@ -60,7 +60,7 @@ class LlamaCpp(Engine):
             return name_to_load(model)
         return f"{model.name}-{mix}.gguf"
 
-    def weights(self, model: "Architecture", args: ContextParams) -> "Weights":
+    def weights(self, model: "Architecture", args: ContextParams, *, mended: bool = True) -> "Weights":
         """On the heaviest card, by the header or the type mix."""
         from hybridcalc.engines.llamacpp.memory import weights_on_card
 
