@@ -19,6 +19,7 @@ from math import prod
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, TensorView, contiguous
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_bytes, table_extra
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
@@ -212,7 +213,30 @@ def _kv(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Te
         return _latent(ready, model.attention, stage, rows, pools)
     if cell.dtype in ("fp4_mx_block16", "mxfp8"):
         return _block_scaled(ready, model.attention, stage, rows)
-    return _grouped(ready, model.attention, "kv", cell.layers, rows, cell.dtype, pools.kv, "token")
+    found = _grouped(ready, model.attention, "kv", cell.layers, rows, cell.dtype, pools.kv, "token")
+    return [*found, *_compressed(model.attention, args, pools)]
+
+
+def _compressed(attention: GroupedQueryKV, args: ServerArgs, pools: Allocation) -> list[Tensor]:
+    """Compressed keys of a QSA indexer, one buffer with a view a layer; rings of raw keys, and positions of all."""
+    held, index = pools.compressed, attention.compressed
+    if held is None or index is None:
+        return []
+    key, dtype = (index.heads, index.head_dim), "fp8_e4m3" if args.qsa_indexer_dtype == "fp8_e4m3" else "bfloat16"
+    flat, one = (held.layers, held.rows * prod(key)), (held.rows, *key)
+    views = tuple(
+        TensorView(f"qsa_compressed[{layer}]", one, contiguous(one), layer * prod(one), dtype)
+        for layer in range(held.layers)
+    )
+    ring = held.pending // held.layers
+    return [
+        Tensor("qsa_compressed", "alloc_kv", "kv", flat, dtype, held.compressed, "token", views),
+        *(
+            Tensor(f"qsa_key_state[{layer}]", "alloc_kv", "kv", (held.ring_rows, *key), "bfloat16", ring, "request")
+            for layer in range(held.layers)
+        ),
+        Tensor("qsa_rope_position", "alloc_kv", "kv", (held.ring_rows, 3), "int64", held.positions, "request"),
+    ]
 
 
 def _grouped(

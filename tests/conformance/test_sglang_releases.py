@@ -27,6 +27,6 @@ def test_every_recorded_start_up_with_compressed_index_keys() -> None:
     """Qwen4-Exp with an indexer: ratios, widths, a draft, pipeline stages, and profiles that kernels cannot select."""
     name = "sglang-qsa-0.5.23"
     cases = recorded(name)["cases"]
-    parting = {case["id"]: differences(name, case, "0.5.23", names=FIGURES) for case in cases}
+    parting = {case["id"]: differences(name, case, "0.5.23") for case in cases}
     assert {case: found for case, found in parting.items() if found} == {}
     assert len(parting) == 12

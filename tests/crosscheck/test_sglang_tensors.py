@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybridcalc import load_model
+from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.sglang import subject as sglang_subject
 from hybridcalc.crosscheck.tensors import Sizes
@@ -58,6 +59,22 @@ def test_decoding_by_replay_keeps_rings_for_any_family() -> None:
     held = {tensor.name: tensor.shape_bytes for tensor in subject.stages[0](Sizes(slots=2, rows=2, tokens=1))}
     rings = {name: size for name, size in held.items() if name.startswith("replayssm")}
     assert rings == {"replayssm_d": 30_965_760, "replayssm_k": 4_128_768, "replayssm_g": 387_072}
+
+
+def test_compressed_index_keys_lie_on_one_buffer() -> None:
+    """Qwen4-Exp: a key of 128 for 8 tokens in each of 12 layers, and 8 raw ones of each request with three positions.
+
+    The bytes are those that SGLang 0.5.23's own pool counts beside K and V (158 request rows, 2,678,592 rows of KV).
+    """
+    attention = GroupedQueryKV(2, 256, 256, CompressedIndex(heads=1, head_dim=128, ratio=8, budget=4096))
+    model = load_model("qwen3.8-flash-next")._replace(attention=attention)
+    subject = sglang_subject(model, ServerArgs(tp_size=2, page_size=64), exact_rest(60.0))
+    tensors = {t.name: t for t in subject.stages[0](Sizes(slots=788, rows=158, tokens=2_678_528))}
+    flat, ring, where = tensors["qsa_compressed"], tensors["qsa_key_state[11]"], tensors["qsa_rope_position"]
+    assert (flat.shape, ring.shape, where.shape) == ((12, 334_824 * 128), (158 * 8, 1, 128), (158 * 8, 3))
+    assert flat.shape_bytes + 12 * ring.shape_bytes + where.shape_bytes == 17_489_761_920 - 16_457_269_248
+    assert [view.offset for view in flat.views[:2]] == [0, 334_824 * 128]
+    assert tensors["kv[0]"].shape_bytes * 12 == 2 * 16_457_269_248
 
 
 def test_index_keys_are_stored_pooled() -> None:

@@ -8,6 +8,7 @@ and the lines that the engine logs of them.
     rings           ReplaySSM: per request for GDN, per slot for KDA and for decoding
     int8 pool       N + 1 checkpoint slots, N = 2 * K unless --int8-mamba-ckpt-size says otherwise
     KV              (T + page) rows a layer: a page pads
+    QSA index       a key for ratio tokens in each layer, and a ring of raw keys a request; not in the log line
     request table   (R + 1) rows of context + extra entries, int32
 
 The solver (pools.py) charges some of this differently or not at all; the difference is what a plan's budget shows.
@@ -19,7 +20,15 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_page, index_price, index_row_bytes, window_kv
+from hybridcalc.engines.sglang.kv import (
+    DSA_PAGE,
+    KvCell,
+    compressed_price,
+    index_page,
+    index_price,
+    index_row_bytes,
+    window_kv,
+)
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import decode_rings, rings_per_slot, verification_rings
 from hybridcalc.engines.sglang.states import StateSlot, dense_windows, keeps_drafts
@@ -40,6 +49,24 @@ class Int8Pool(NamedTuple):
     conv_bytes: int
 
 
+class CompressedCache(NamedTuple):
+    """Keys of a QSA indexer: rows of compressed ones in each of ``layers``, and a ring of raw ones for every request
+    row with three positions each, which all layers share. Bytes of each in all.
+    """
+
+    layers: int
+    rows: int
+    compressed: int
+    ring_rows: int
+    pending: int
+    positions: int
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return self.compressed + self.pending + self.positions
+
+
 class Allocation(NamedTuple):
     """Bytes of each pool of one rank of the first stage. ``kv`` is (K, V), (one tensor,), or empty where unknown."""
 
@@ -55,6 +82,7 @@ class Allocation(NamedTuple):
     ple_conv: int
     kv: tuple[int, ...]
     request_table: int
+    compressed: "CompressedCache | None" = None
 
     @property
     def ring_bytes(self) -> int:
@@ -122,6 +150,7 @@ def allocate(
         ple_conv=_ple_conv(model, slot, pool_slots + 1 + (rows * args.most_draft_tokens if drafted else 0)),
         kv=kv_tensors(model, cell, tokens, args, rules),
         request_table=rows * (context_length + table_extra(args)) * 4,
+        compressed=compressed_cache(model, cell, tokens + args.tokens_per_page, rows, args),
     )
 
 
@@ -134,12 +163,14 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs,
     rows = tokens + args.tokens_per_page
     if model.attention is None or not cell.layers:
         return (0, 0)
-    if window_kv(model) is not None or getattr(model.attention, "compressed", None) is not None:
+    if window_kv(model) is not None:
         return ()
     if isinstance(model.attention, GroupedQueryKV):
         if cell.dtype in ("fp4_mx_block16", "mxfp8"):
             return ()
-        total = rows * cell.target_bytes
+        index = model.attention.compressed
+        keys = 0 if index is None else cell.layers * compressed_price(index, args)
+        total = rows * (cell.target_bytes - keys)
         k_share = model.attention.head_dim
         k = total * k_share // (k_share + model.attention.v_head_dim)
         return (k, total - k)
@@ -147,6 +178,18 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs,
         return (rows * kv_elements_per_token(model.attention, 1) * cell.layers,)
     unpooled = cell.target_bytes - cell.layers * index_price(model.attention, args, rules)
     return (rows * unpooled + cell.layers * index_bytes(model.attention, rows, args, rules),)
+
+
+def compressed_cache(
+    model: Architecture, cell: KvCell, rows: int, request_rows: int, args: ServerArgs
+) -> CompressedCache | None:
+    """What a QSA indexer keeps for ``rows`` of KV and so many requests; None without one, or without attention."""
+    index = getattr(model.attention, "compressed", None)
+    if index is None or not cell.layers:
+        return None
+    key, groups, ring = index.heads * index.head_dim, -(-rows // index.ratio), request_rows * index.ratio
+    compressed = cell.layers * groups * key * (1 if args.qsa_indexer_dtype == "fp8_e4m3" else 2)
+    return CompressedCache(cell.layers, groups, compressed, ring, cell.layers * ring * key * 2, ring * 3 * 8)
 
 
 def index_bytes(attention: LatentKV, rows: int, args: ServerArgs, rules: RuleSet) -> int:

@@ -22,6 +22,7 @@ from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unifie
 from hybridcalc.engines.sglang.states import dense_windows, family_rule
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.steps import BudgetLine, Suggestion
+from hybridcalc.units import format_bytes
 
 
 def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:
@@ -92,11 +93,14 @@ def _ring_charge(ready: Prepared, sizing: Sizing) -> int:
 def _kv(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
     cell = ready.cells[0]
     charged = int(sizing.tokens * (cell.price - cell.draft_bytes))
-    allocated = sum(pools.kv) if pools.kv else charged
+    index = 0 if pools.compressed is None else pools.compressed.bytes
+    allocated = sum(pools.kv) + index if pools.kv else charged
     page = ready.args.tokens_per_page
     why = f"{sizing.tokens:,} tokens + a page of {page}, {cell.target_bytes:,} B each"
     if pools.kv and cell.dtype == "fp4_mx_block16" and allocated > charged + page * cell.target_bytes:
         why += "; priced as fp4, kept in a plain pool"
+    if index:
+        why += f"; {format_bytes(index)} of them index keys and rings"
     return BudgetLine("KV pool", "kv", charged, allocated, why)
 
 

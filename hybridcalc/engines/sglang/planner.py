@@ -319,7 +319,8 @@ def alloc_outputs(pools: Allocation, *, kv: bool = True) -> dict[str, Any]:
     """What the stage "alloc" settles."""
     found: dict[str, Any] = {"alloc_mamba": pools.to_dict(), "alloc_req_to_token": pools.request_table}
     if kv and pools.kv:
-        found["alloc_kv"] = pools.kv[0] if len(pools.kv) == 1 else list(pools.kv)
+        more = 0 if pools.compressed is None else pools.compressed.bytes
+        found["alloc_kv"] = pools.kv[0] if len(pools.kv) == 1 else [pools.kv[0] + more, *pools.kv[1:]]
     return found
 
 
