@@ -148,10 +148,15 @@ class Rates(NamedTuple):
         return max(rate for kind, rate in self.dense_tflops.items() if wide.get(kind, 16) >= bits)
 
 
+def kind_of(name: str) -> str:
+    """A GPU's name without how many there are: h200 of 8xh200."""
+    several = _SEVERAL.match(name)
+    return (name[several.end() :] if several else name).strip()
+
+
 def rates_of(name: str) -> Rates:
     """Rates of a GPU by its preset, one of several as 8xh200. Raises InputError where they are not known."""
-    several = _SEVERAL.match(name)
-    preset = _preset(name[several.end() :] if several else name)
+    preset = _preset(kind_of(name))
     if preset is None:
         find_gpu(name)  # raises with the nearest names, unless it is a size
         raise InputError(f"--gpu {quoted(name)}: a size has no bandwidth", fix="name the GPU, as in --gpu h200")

@@ -255,8 +255,13 @@ def reuse(
         args = served.with_options(args, {"gpu": memory.gpu, "mem_fraction_static": card.mem_fraction_static})
         rest_gib = served.memory(architecture, args, memory).likely_gib
     priced = _priced(architecture, args, room, rest_gib, memory.gpu is not None)
-    if priced is not None and architecture is not None and memory.gpu is not None:
-        priced = _timed(priced, served, architecture, args, memory.gpu.source)
+    if priced is not None and architecture is not None:
+        if rest_gib is not None:
+            priced = priced._replace(share=partial(_share, room, architecture, args, rest_gib))
+        if memory.gpu is not None:
+            priced = _timed(priced, served, architecture, args, memory.gpu.source)
+            if card.gpu is not None:
+                priced = priced._replace(machines=partial(_machines, room, architecture, served.name, card.gpu))
     if not given and not knee and rest_gib is None:
         raise InputError("without --slots the slots that suffice are the answer", fix="drop --no-knee, or add --slots")
     if given:
@@ -374,3 +379,20 @@ def _timed(priced: Priced, served: Engine, model: Architecture, args: Any, gpu: 
 
     link = rates.link_gbs("pcie") if rates.pcie else None
     return priced._replace(recompute=recompute, link_gbs=link)
+
+
+def _share(
+    room: Room, model: Architecture, args: Any, rest_gib: float, settings: Settings
+) -> tuple[str, int, int] | None:
+    return room.share(model, args, settings, rest_gib)
+
+
+def _machines(room: Room, model: Architecture, engine: str, gpu: str, slots: int, kv_tokens: int) -> Any:
+    """GPUs of the kind that is named, however many, that hold so much."""
+    from hybridcalc.hardware import kind_of
+    from hybridcalc.reuse.machines import machines_for
+
+    def held(plan: Any) -> tuple[int, int]:
+        return room.held(plan, slots, kv_tokens)
+
+    return machines_for(model, engine, kind_of(gpu), slots, kv_tokens, room.LEAST_SLOTS, held)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
+from hybridcalc.reuse.machines import Machines
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Cost, Settings, Variant
@@ -31,6 +32,10 @@ class Priced(NamedTuple):
     """What tokens cost, after so many cached ones, in so many requests; None where no GPU's rates are known."""
     link_gbs: float | None = None
     """GB/s between the host and a GPU, one way."""
+    share: Callable[[Settings], tuple[str, int, int] | None] | None = None
+    """Flags that split the memory for the slots of settings, and the pools they make."""
+    machines: Callable[[int, int], Machines | None] | None = None
+    """GPUs that hold so many slots and KV tokens."""
 
     def cost(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None where the engine does not start with them."""
@@ -76,6 +81,8 @@ class Reuse(NamedTuple):
     lost_to: str | None = None
     given: bool = True
     host_needed: HostNeed | None = None
+    share: tuple[str, int, int] | None = None
+    machines: Machines | None = None
 
     @property
     def recomputed(self) -> Recomputed | None:
@@ -144,6 +151,10 @@ class Reuse(NamedTuple):
                 {"requests": seen, "cached": cached, "running": own, "kv_tokens": kv}
                 for seen, cached, own, kv in outcome.held
             ],
+            "share": None
+            if self.share is None
+            else {"flags": self.share[0], "slots": self.share[1], "kv_tokens": self.share[2]},
+            "machines": None if self.machines is None else self.machines.to_dict(),
             "what_if": [self._row(row) for row in self.rows or ()],
             "split": [split.to_dict() for split in self.splits or ()],
             "memory": None if own is None else own.to_dict(),
@@ -242,8 +253,11 @@ def answer(
         found = find_knee(workload, least.setup.with_free_kv(), **counted, progress=bar)
         settings = settings.room.wanted(least, found.slots or least.slots)[0]
 
+    def cost(settings: Settings) -> Cost | None:
+        return None if priced is None else priced.cost(settings)
+
     def within(settings: Settings) -> Settings:
-        return settings if priced is None else settings.within(priced.cost(settings))
+        return settings.within(cost(settings))
 
     setup = within(settings).setup
     outcome = simulate(workload, setup, **counted, progress=bar("simulating"))
@@ -258,11 +272,12 @@ def answer(
     host_needed = None
     if found is not None and found.slots is not None and setup.has_host:
         host_needed = find_host(workload, setup, found, **counted, progress=bar)
+    shares, machines = _turned(settings, setup, outcome, found, needed, priced)
     rows: tuple[Row, ...] | None = None
     splits: tuple[Split, ...] | None = None
     if what_if:
         own = None if found is None else Row(Variant("", "", settings), outcome, found, needed)
-        compared, left = compare(workload, settings, **counted, bar=bar, within=within, given=own)
+        compared, left = compare(workload, settings, **counted, bar=bar, within=within, given=own, cost=cost)
         rows, notes = tuple(compared), (*notes, *(f"not tried: {variant.flags}: {why}" for variant, why in left))
         splits = best_split(workload, settings, **counted, step_tokens=step_tokens, bar=bar, within=within)
     return Reuse(
@@ -280,7 +295,25 @@ def answer(
         lost_to,
         given,
         host_needed,
+        shares,
+        machines,
     )
+
+
+def _turned(
+    settings: Settings, setup: Setup, outcome: Outcome, knee: Knee | None, needed: int | None, priced: Priced | None
+) -> tuple[tuple[str, int, int] | None, Machines | None]:
+    """The knee in flags that split the memory, where it holds both pools; where it does not, in GPUs that do."""
+    if knee is None or knee.slots is None or needed is None or priced is None or knee.reached_by(outcome):
+        return None, None
+    wanted = settings.room.wanted(settings, knee.slots)[0]
+    if priced.share is not None and settings.int8_slots is None:
+        found = priced.share(wanted)
+        if found is not None and found[2] >= needed:
+            return found, None
+    if priced.machines is None or not setup.bounds_kv:
+        return None, None
+    return None, priced.machines(knee.slots, needed)
 
 
 def _lost_to(

@@ -99,8 +99,13 @@ def hicache_size_for(states: int, tokens: int, weight: Weight, held: tuple[int, 
     return max(ceil(max(state_bytes / share, kv_bytes / (1 - share)) / GB), 1)
 
 
+def chunk_bytes(block_bytes: int, copies: int) -> int:
+    """A block of so many ranks, in whole pages of memory."""
+    return -(-block_bytes * copies // MEMORY_PAGE) * MEMORY_PAGE
+
+
 def offload_tier(size_gib: float, block_bytes: int, copies: int, pool: BlockPool) -> HostTier:
     """Chunks of ``size_gib`` for all ranks; a block of ``copies`` of them makes one. ``pool``: the GPU's."""
-    chunk = -(-block_bytes * copies // MEMORY_PAGE) * MEMORY_PAGE
+    chunk = chunk_bytes(block_bytes, copies)
     chunks = int(size_gib * GIB) // chunk
     return HostTier(0, None, chunks * chunk // copies, pool._replace(blocks=chunks))

@@ -24,7 +24,8 @@ class Cost(NamedTuple):
     """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left.
 
     ``pool``: the blocks that states and KV share, where the engine has them in one. ``host``: its tier there.
-    ``weight``: what a slot and a token take.
+    ``weight``: what a slot and a token take. ``held``: both pools on the GPU, states (with drafts) and KV.
+    ``chunk_bytes``: of all ranks, on the host.
     """
 
     state_bytes: int
@@ -34,6 +35,8 @@ class Cost(NamedTuple):
     pool: BlockPool | None = None
     host: HostTier | None = None
     weight: Weight | None = None
+    held: tuple[int, int] | None = None
+    chunk_bytes: int | None = None
 
     @property
     def gpu_bytes(self) -> int:
@@ -62,6 +65,7 @@ class Settings(NamedTuple):
     """What was asked about. ``running`` 0: one request at a time, whose slots lie beside ``slots``.
 
     ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
+    ``all_block``: that of the mode `all`, where vLLM has it.
     ``hicache`` and ``offload_gib`` are what is asked of a host tier, whose pools follow from them and the memory.
     """
 
@@ -89,6 +93,7 @@ class Settings(NamedTuple):
     host_chunks: BlockPool | None = None
     hicache: HiCache | None = None
     offload_gib: float = 0.0
+    all_block: int | None = None
 
     @property
     def has_host(self) -> bool:
@@ -158,10 +163,12 @@ class Variant(NamedTuple):
 class Room(Protocol):
     """What an engine has in this room: a module here, under the name of the room in ENGINES.
 
-    ``SPARE`` are slots of the pool beside those that hold a state, in words.
+    ``SPARE`` are slots of the pool beside those that hold a state, in words; ``LEAST_SLOTS`` those that a request holds
+    in the leanest settings that keep states.
     """
 
     SPARE: str
+    LEAST_SLOTS: int
 
     def of_line(self, args: Any) -> Mapping[str, Any]:
         """What a launch line says, under the names of the command's options; None where it says nothing."""
@@ -186,6 +193,17 @@ class Room(Protocol):
 
     def cost(self, model: Architecture, args: Any, settings: Settings, rest_gib: float | None = None) -> Cost:
         """What the slots weigh, and the KV tokens that they leave. Raises Refusal for what does not start."""
+
+    def share(self, model: Architecture, args: Any, settings: Settings, rest_gib: float) -> tuple[str, int, int] | None:
+        """Flags that split the memory so that there are the slots of ``settings`` at least, with the slots and the KV
+        tokens that they then make, planned; None where nothing splits it, or none does.
+        """
+
+    def host_for(self, now: Settings, slots: int, kv_tokens: int, cost: Cost) -> Variant | None:
+        """The least host tier of a size that holds so much; None where ``cost``, with some host tier, does not say."""
+
+    def held(self, plan: Any, slots: int, kv_tokens: int) -> tuple[int, int]:
+        """Slots and KV tokens of one worker of a plan; where one pool holds both, in the proportion given."""
 
 
 def room_of(engine: str) -> Room:

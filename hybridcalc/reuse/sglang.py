@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.formulas.slots import Strategy, slots_per_request
-from hybridcalc.reuse.hosts import USUAL_RATIO, HiCache, HostTier, Weight, hicache_tier
+from hybridcalc.reuse.hosts import USUAL_RATIO, HiCache, HostTier, Weight, hicache_size_for, hicache_tier
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 
@@ -29,6 +29,9 @@ INT8_FACTOR = 2
 BASE = 3
 """The base of S: the live state, the one that the tree keeps for it, and a copy."""
 PATH_CAP = 2
+HIGHEST_RATIO = 100
+LEAST_SLOTS = 3
+"""Slots of a request in the leanest settings that keep states for reuse."""
 SPARE = " + 1"
 """Slots of the pool beside those that hold a state."""
 
@@ -168,6 +171,45 @@ def split(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: f
     return start(prepare(model, _args_of(args, settings, None)), rest_gib).state.slots
 
 
+def share(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float) -> tuple[str, int, int] | None:
+    """The least --mamba-full-memory-ratio, in hundredths, that makes the slots of ``settings``, and K and T of it."""
+    own = _args_of(args, settings, None)
+
+    def planned(hundredths: int) -> tuple[int, int]:
+        try:
+            sizing = start(prepare(model, replace(own, mamba_full_memory_ratio=hundredths / 100)), rest_gib)
+        except Refusal:
+            return 0, 0
+        return sizing.state.slots, sizing.tokens * args.dcp_size
+
+    low, high = 0, HIGHEST_RATIO * 100
+    while high - low > 1:
+        middle = (low + high) // 2
+        slots, tokens = planned(middle)
+        if slots >= settings.slots or (not tokens and middle > 100):  # no KV is left: too much, not too little
+            high = middle
+        else:
+            low = middle
+    slots, tokens = planned(high)
+    return (f"--mamba-full-memory-ratio {high / 100:g}", slots, tokens) if slots >= settings.slots else None
+
+
+def host_for(now: Settings, slots: int, kv_tokens: int, cost: Cost) -> Variant | None:
+    """HiCache of a size for so much."""
+    if cost.weight is None or cost.held is None or now.int8_slots is not None:
+        return None
+    size = hicache_size_for(slots, kv_tokens, cost.weight, cost.held)
+    tiered = now._replace(hicache=HiCache(size_gb=size))
+    return Variant("host tier for all", f"--enable-hierarchical-cache --hicache-size {size}", tiered)
+
+
+def held(plan: Any, slots: int, kv_tokens: int) -> tuple[int, int]:
+    """K and T."""
+    del slots, kv_tokens
+    figures = plan.engine_figures
+    return figures["max_mamba_cache_size"], figures["max_total_num_tokens"] * plan.args.dcp_size
+
+
 def _args_of(args: ServerArgs, settings: Settings, slots: int | None) -> ServerArgs:
     """The arguments that make ``settings``; ``slots`` None leaves K to the engine."""
     return replace(
@@ -212,6 +254,7 @@ def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: fl
         tokens,
         host=host,
         weight=weight,
+        held=held,
     )
 
 

@@ -240,6 +240,15 @@ def _course(outcome: Outcome) -> str:
 
 
 def _choices(answer: Reuse) -> Iterator[Choice]:
+    """What to set, each once."""
+    seen = set[str]()
+    for choice in _all_choices(answer):
+        if choice.flags not in seen:
+            seen.add(choice.flags)
+            yield choice
+
+
+def _all_choices(answer: Reuse) -> Iterator[Choice]:
     """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
     knee, settings = answer.knee, answer.settings
     if knee is None or knee.slots is None or knee.at_knee is None:
@@ -251,6 +260,14 @@ def _choices(answer: Reuse) -> Iterator[Choice]:
     if not answer.enough and answer.lost_to == STATE and _holds(weighs, answer.kv_needed):
         effect, after = _effect(knee.at_knee, weighs), knee.at_knee.hit_tokens
         yield Choice(SAFE if label == "set" else label, told, effect, after=after)
+    if answer.share is not None:
+        flags, slots, kv_tokens = answer.share
+        yield Choice(SAFE, flags, f"{slots:,} slots and {kv_tokens:,} KV tokens", after=knee.limit.hit_tokens)
+    if answer.machines is not None:
+        found = answer.machines
+        servers = "" if found.workers == 1 else f", {found.workers} workers, each prefix on its own"
+        held = f"{found.gpus} x {found.gpu} hold {found.slots:,} slots and {found.kv_tokens:,} KV tokens{servers}"
+        yield Choice("GPUs", found.line, held)
     yield from _others(answer, knee)
 
 

@@ -5,8 +5,10 @@
 Units: bytes, tokens, slots.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -15,8 +17,8 @@ from hybridcalc.engines.vllm.configuration import check_mode_all
 from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import IllegalCombination, InputError, quoted
-from hybridcalc.reuse.hosts import Weight, offload_tier
+from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, quoted
+from hybridcalc.reuse.hosts import Weight, chunk_bytes, offload_tier
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
 from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
@@ -25,6 +27,7 @@ from hybridcalc.units import GIB
 DENSE = "dense"
 OFFLOADED = 64
 """GiB of host memory that are tried."""
+LEAST_SLOTS = 2
 OWN = 2
 """Slots that a running request holds in align mode."""
 SPARE = ""
@@ -87,7 +90,21 @@ def asked(
         retention=retention,
         every_block=mode == "all",
     )
-    return settings if model is None else vllm_settings(model, args, settings), args
+    if model is not None:
+        settings = vllm_settings(model, args, settings)
+    return settings._replace(all_block=_all_block(model, args, settings)), args
+
+
+def _all_block(model: Architecture | None, args: EngineArgs, settings: Settings) -> int | None:
+    """The block of the mode `all`, where the release has it and the model runs in it."""
+    if settings.every_block:
+        return None
+    try:
+        asked = replace(args, mamba_cache_mode="all")
+        check_mode_all(asked, rules_for(args.engine_version)[0])
+        return (settings if model is None else vllm_settings(model, asked, settings)).block_size
+    except HybridcalcError:
+        return None
 
 
 def policy(settings: Settings) -> Policy:
@@ -112,6 +129,9 @@ def variants(now: Settings) -> Iterator[Variant]:
     if now.every_block:
         yield Variant("align mode", "--mamba-cache-mode align", now._replace(every_block=False))
         return
+    if now.all_block is not None:
+        every = now._replace(every_block=True, block_size=now.all_block, match_unit=None, retention=None)
+        yield Variant("all mode", "--mamba-cache-mode all", every)
     dense = now._replace(retention=None)
     yield Variant("dense retention", "--prefix-cache-retention-interval dense", dense)
     sparse = now._replace(retention=4 * now.block_size)
@@ -134,11 +154,36 @@ def split(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: f
     return max((int(rest_gib * GIB) // ready.bytes_per_block - 1) // max(states, 1), 1)
 
 
+def share(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float) -> tuple[str, int, int] | None:
+    """Nothing splits vLLM's pool."""
+    del model, args, settings, rest_gib
+    return None
+
+
+def host_for(now: Settings, slots: int, kv_tokens: int, cost: Cost) -> Variant | None:
+    """Native offloading of a size for so much."""
+    if cost.host is None or cost.host.chunks is None or cost.chunk_bytes is None:
+        return None
+    _, per_state, per_page = cost.host.chunks
+    chunks = per_state * slots + per_page * -(-kv_tokens // now.block_size)
+    size = ceil(chunks * cost.chunk_bytes / GIB)
+    return Variant("host tier for all", f"--kv-offloading-size {size}", now._replace(offload_gib=size))
+
+
+def held(plan: Any, slots: int, kv_tokens: int) -> tuple[int, int]:
+    """As many times what is asked as the blocks are."""
+    figures = plan.engine_figures
+    kinds = Counter(group.kind == STATE for group in prepare(plan.model, plan.args).groups)
+    wanted = kinds[True] * slots + max(kinds[False], 1) * -(-kv_tokens // figures["attn_block_size"])
+    there = figures["num_blocks"] - 1
+    return slots * there // max(wanted, 1), kv_tokens * there // max(wanted, 1)
+
+
 def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
     """What the slots of ``settings`` weigh in blocks, the KV tokens that the other blocks hold, and the pool that both
     share. Raises Refusal.
     """
-    ready = prepare(model, args)
+    ready = prepare(model, replace(args, mamba_cache_mode="all") if settings.every_block else args)
     states = sum(group.kind == STATE for group in ready.groups)
     pages = max(len(ready.groups) - states, 1)
     taken, tokens, pool, host = settings.slots * states, None, None, None
@@ -150,7 +195,10 @@ def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: fl
     if settings.offload_gib:
         host = offload_tier(settings.offload_gib, ready.bytes_per_block, args.tensor_parallel_size, shape)
     weight = Weight(states * ready.bytes_per_block, pages * ready.bytes_per_block / ready.pages.block)
-    return Cost(taken * ready.bytes_per_block, 0, host.bytes if host else 0, tokens, pool, host, weight)
+    chunk = chunk_bytes(ready.bytes_per_block, args.tensor_parallel_size) if host else None
+    return Cost(
+        taken * ready.bytes_per_block, 0, host.bytes if host else 0, tokens, pool, host, weight, chunk_bytes=chunk
+    )
 
 
 def vllm_policy(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.reuse.knee import COARSE_KV_STEPS, Bar, Knee, find_knee, find_kv
 from hybridcalc.reuse.requests import Workload
-from hybridcalc.reuse.settings import Settings, Variant
+from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, simulate
 
 STEP_TOKENS = 256
@@ -99,11 +99,12 @@ def compare(
     bar: Bar,
     within: Callable[[Settings], Settings] = lambda settings: settings,
     given: Row | None = None,
+    cost: Callable[[Settings], Cost | None] = lambda _: None,
 ) -> tuple[list[Row], list[Left]]:
     """Every variant through the workload; and those that the slots or the KV have no room for.
 
-    ``within`` bounds settings by the memory. ``given`` is what ``now`` came to: changes that better it are then tried
-    two at a time.
+    ``within`` bounds settings by the memory, ``cost`` is what they weigh. ``given`` is what ``now`` came to: changes
+    that better it are then tried two at a time.
     """
     rows, left = list[Row](), list[Left]()
 
@@ -119,6 +120,8 @@ def compare(
     rows += filter(None, map(tried, variants(now)))
     if given is not None and (shared := _other_share(workload, now, within, given, warmup_rounds, bar)) is not None:
         rows.append(shared)
+    if given is not None and (sized := _sized_host(now, given, cost)) is not None:
+        rows += filter(None, [tried(sized)])
     if given is not None:
         better = sorted((row for row in rows if _betters(row, given) and row.variant.name != SLOTS), key=_merit)
         for one, other in islice(combinations(better[:MOST_JOINED], 2), MOST_JOINED):
@@ -127,6 +130,18 @@ def compare(
                 if row is not None and _betters(row, one) and _betters(row, other):
                     rows.append(row)
     return rows, left
+
+
+def _sized_host(now: Settings, given: Row, cost: Callable[[Settings], Cost | None]) -> Variant | None:
+    """A host tier as large as all that the knee keeps; None where there is one, the knee is reached, or what it would
+    weigh is not known.
+    """
+    needed, knee = given.kv_needed, given.knee
+    if now.has_host or needed is None or knee.slots is None or knee.reached_by(given.outcome):
+        return None
+    tiers = (change.settings for change in now.room.variants(now) if change.settings.has_host)
+    weighs = next((cost(settings) for settings in tiers), None)
+    return None if weighs is None else now.room.host_for(now, knee.limit.most_cached, needed, weighs)
 
 
 def _other_share(
