@@ -23,7 +23,7 @@ of which both are known (V100: 0.25).
 LEAST_LINK_GBS = 100
 """Bandwidth of a link between cards that is NVLink of a server; bridges of workstation cards are slower."""
 MOST_GPUS = 4096
-_SEVERAL = re.compile(r"\s*([0-9]{1,4})\s*x\s*(?=[A-Za-z0-9])", re.IGNORECASE)
+_SEVERAL = re.compile(r"\s*([0-9]{1,18})\s*x\s*(?=[A-Za-z0-9])", re.IGNORECASE)
 
 
 class Gpu(NamedTuple):
@@ -85,7 +85,8 @@ def find_gpu(name_or_size: str) -> Gpu:
     if several is not None:
         count = int(several[1])
         if not 0 < count <= MOST_GPUS:
-            raise InputError(f"--gpu {quoted(name_or_size)}: no number of GPUs", fix="write 8xh200")
+            some = f"--gpu {quoted(name_or_size)}: {count:,} is no number of GPUs that is planned"
+            raise InputError(some, fix=f"write 1 to {MOST_GPUS:,}, as in 8xh200")
         return find_gpu(name_or_size[several.end() :])._replace(cards=count)
     preset = _preset(name_or_size)
     if preset is not None:

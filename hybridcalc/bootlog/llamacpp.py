@@ -1,11 +1,12 @@
 """Which lines of a llama.cpp log say what its buffers are, and whose are they?
 
 Each device prints its model, KV, RS (recurrent state), compute and output buffers; each cache prints its total with
-cells, layers and sequences. Before b5600 the KV total was called "KV self size"; ``4/2 seqs`` are 4 sequences in 2
-streams, and the cells are those of one stream. A draft context's buffers come behind the line that announces it, and it
-is the last context that a load creates. What a load prints while it is fitted to memory is printed again with other
-figures, and its KV and weights are 0.00 MiB: that is a rehearsal. "MiB" is 2**20. Source: llama.cpp src/llama-*,
-common/, tools/server (b11434).
+cells, layers and sequences; ``4/2 seqs`` are 4 sequences in 2 streams, and the cells are those of one stream. Before
+b5600, and in ik_llama.cpp, the KV total is called "KV self size" and names no cells: they are n_ctx, and the buffers of
+ik_llama.cpp hold the states too. A draft context's buffers come behind the line that announces it, and it is the last
+context that a load creates. What a load prints while it is fitted to memory is printed again with other figures, and
+its KV and weights are 0.00 MiB: that is a rehearsal. "MiB" is 2**20. Source: llama.cpp src/llama-*, common/,
+tools/server (b11434), ik_llama.cpp src/llama.cpp (August 2026).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog.boots import Grammar
-from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, spelt
+from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, any_of, spelt
 from hybridcalc.bootlog.tables import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE
 _RECURRENT = rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT + spelt("_recurrent:")
 _STATE_TOTAL = spelt("llama_") + CUT + _RECURRENT + SPACE + spelt("size")
 _MIB = SPACE + rb"[0-9.]{1,12}" + SPACE
+_MAKERS = any_of(("context", "new_context_with_model", "init_from_model"))
+_CONTEXT = spelt("llama_") + CUT + _MAKERS + rb":" + SPACE + any_of(("n_ctx", "n_seq_max", "n_ubatch")) + IS
+_TENSORS = spelt("llm_load_tensors:") + SPACE + rb"[A-Z][\w.:\[\]]{0,40}" + SPACE + spelt("buffer size") + IS
 _DEVICE = SPACE + rb"[0-9]{1,3}:" + SPACE + rb"\w{0,12}"
 _ALLOCATING = spelt("allocating") + _MIB + spelt("MiB on device") + _DEVICE + spelt("alloc failed")
 _NUMBERED = SPACE + rb"[0-9]{1,7}" + SPACE
@@ -35,6 +39,11 @@ _K_AND_V = (
     ("k_type", "K ({word})"), ("v_type", "V ({word})"),
 )  # fmt: skip
 """As llama.cpp prints them, and as people shorten them: the unit is the total's."""
+_LATENT = (
+    ("k", "c^KV ({*}): {size}", "kv_k_mib"), ("v", "kv^T ({*}): {size}", "kv_v_mib"), ("k_type", "c^KV ({word})"),
+    ("v_type", "kv^T ({word})"), ("k", "K-only ({*}): {size}", "kv_k_mib"), ("k_type", "K-only ({word})"),
+)  # fmt: skip
+"""The same of MLA in ik_llama.cpp."""
 _KV_FIGURES = (
     ("cells", "({count} cell", "kv_cells"), ("layers", "{count} layer", "kv_layers"), ("seqs", "{count}/"),
     ("streams", "/{count} seqs"), *_K_AND_V,
@@ -46,7 +55,10 @@ _STATE_FIGURES = (
 )  # fmt: skip
 BUFFERS = ("weights_buffer", "kv_buffer", "state_buffer", "compute_buffer", "output_buffer")
 """Kinds of buffers, a line a device."""
-_REHEARSED = (*BUFFERS, "kv_total", "state_total", "context")
+_REHEARSED = (*BUFFERS, "kv_total", "kv_self", "state_total", "context")
+LARGEST_DRAFT = 4
+"""What part of a model's KV a draft's takes at most: it has a layer or two."""
+_OF_A_CONTEXT = ("kv_buffer", "kv_self")
 _ZERO_IN_A_REHEARSAL = ("kv_buffer", "weights_buffer")
 _FAILED = ("alloc_failed", "compute_failed", "weights_failed", "oom")
 
@@ -79,6 +91,8 @@ FORMS = (
          (("layers", "offloaded {count}/"), ("of", "/{count} layers")), 60,
          spelt("offloaded") + _NUMBERED + rb"/" + _NUMBERED + spelt("layers"), repeats=True, mark=True),
     _buffer("weights_buffer", "model buffer", "weights_buffer_mib"),
+    Form("weights_buffer", "llm_load_tensors: DEVICE buffer size =",
+         (("device", "llm_load_tensors: {device}"), ("size", "size = {size}", "weights_buffer_mib")), 160, _TENSORS),
     _buffer("kv_buffer", "KV buffer", "kv_buffer_mib",
             (("cells", "({count} cell"), ("layers", "{count} layer"), ("k", "K {mib}"), ("v", "V {mib}"))),
     _buffer("state_buffer", "RS buffer", "rs_buffer_mib",
@@ -87,7 +101,8 @@ FORMS = (
     _buffer("output_buffer", "output buffer", "output_buffer_mib"),
     Form("kv_total", "llama_kv_cache: size", (("size", "size = {size}", "kv_mib"), *_KV_FIGURES), 240, _KV_TOTAL,
          repeats=True, settled=True),
-    Form("kv_total", "KV self size", (("size", "self size = {size}", "kv_mib"), *_K_AND_V), 160),
+    Form("kv_self", "KV self size", (("size", "self size = {size}", "kv_mib"), *_K_AND_V, *_LATENT), 160, repeats=True,
+         settled=True),
     Form("kv_total", "size = N MiB (N cells, N layers, N/N", (("size", "size = {size}", "kv_mib"), *_KV_FIGURES), 240,
          spelt("size") + _CELLS + rb"/)"),
     Form("kv_total", "Total: N MiB (N cells, N layers, N/N", (("size", "Total = {size}", "kv_mib"), *_KV_FIGURES), 240,
@@ -98,11 +113,14 @@ FORMS = (
          (("size", "size = {size}", "rs_mib"), *_STATE_FIGURES), 240, spelt("size") + _CELLS + spelt("seqs") + rb")"),
     Form("state_total", "Total: N MiB (N cells, N layers, N seqs",
          (("size", "Total = {size}", "rs_mib"), *_STATE_FIGURES), 240, spelt("Total") + _CELLS + spelt("seqs") + rb")"),
-    Form("context", "llama_context: n_ubatch", (("n_ubatch", "n_ubatch = {count}"),), 60, repeats=True, mark=True),
+    Form("context", "llama_context: n_ctx = N",
+         (("n_ctx", "n_ctx = {count}"), ("n_seq_max", "n_seq_max = {count}"), ("n_ubatch", "n_ubatch = {count}")), 60,
+         _CONTEXT, repeats=True, mark=True),
     Form("slots", "n_slots = N, n_ctx_slot",
          (("n_slots", "n_slots = {count},"), ("n_ctx_slot", "n_ctx_slot = {count}"),
           ("unified", "kv_unified = '{word}")),
          160, spelt("n_slots") + IS + rb"(?=[0-9]{1,4}" + SPACE + rb",)", repeats=True, mark=True, mends=True),
+    Form("slots", "initializing slots", (("n_slots", "n_slots = {count}"),), 120),
     Form("prompt_cache", "prompt cache is enabled, size limit:", (("limit", "size limit: {size}"),), 80, bare=True,
          repeats=True, mark=True),
     Form("checkpoint", "created context checkpoint",
@@ -134,10 +152,20 @@ ROWS = (
 
 
 def starts_anew(boot: Boot, record: Record) -> bool:
-    """Whether a model is loaded behind a KV buffer or a failure, or anything but smaller buffers behind a draft's."""
+    """Whether a model is loaded behind a KV buffer or a failure, or anything but smaller buffers behind a draft's.
+
+    A context that says "KV self size" has one: another cache is another start's, or a draft's where it is small.
+    """
     if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
         return True
     buffers, opened = boot.of("kv_buffer"), next(iter(boot.of("draft_context")), None)
+    tokens = record.count("n_ctx")
+    if opened is None and boot.of("kv_self") and tokens is not None:
+        return tokens != boot.count("context", "n_ctx")
+    if opened is None and boot.of("kv_self") and record.kind in _OF_A_CONTEXT:
+        same = any(one.said == record.said for one in boot.of(record.kind))
+        own, size = boot.size("kv_self", "size"), record.size("size")
+        return not same and own is not None and size is not None and size.value > own.value / LARGEST_DRAFT
     if opened is None:
         return record.kind == "loading" and bool(buffers)
     if not buffers or boot.place(buffers[-1]) < boot.place(opened):
@@ -161,8 +189,12 @@ def rehearsed(boot: Boot, record: Record | None) -> tuple[str, ...]:
 
 
 def of_draft(boot: Boot) -> set[int]:
-    """Everything behind the line that announces a draft context."""
+    """Everything behind the line that announces a draft context, or behind a context from the next one's cache on."""
     opened = next(iter(boot.of("draft_context")), None)
+    if opened is None and boot.of("kv_self"):
+        own = boot.place(boot.of("kv_self")[0])
+        behind = (one for one in boot.statements[own + 1 :] if one.kind in _OF_A_CONTEXT)
+        opened = next(behind, None)
     return set() if opened is None else {id(record) for record in boot.statements[boot.place(opened) :]}
 
 

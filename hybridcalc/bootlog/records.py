@@ -20,12 +20,13 @@ class Printed:
 
     ``text`` holds digits and at most one point ("13.04"; thousands separators are gone), and a minus where one is
     printed. ``unit_bytes`` is 2**30 where an engine prints "GB" and counts GiB, 1 for a number without a unit (a ratio,
-    a percentage); ``decimals`` is the number of digits behind the point.
+    a percentage); ``decimals`` is the number of digits behind the point. A sum is of several ``roundings``.
     """
 
     text: str
     unit_bytes: int
     decimals: int
+    roundings: int = 1
 
     @property
     def value(self) -> Fraction:
@@ -38,7 +39,7 @@ class Printed:
 
         Below zero only where the figure is. Unit: bytes.
         """
-        half_step = Fraction(self.unit_bytes, 2 * 10**self.decimals)
+        half_step = Fraction(self.roundings * self.unit_bytes, 2 * 10**self.decimals)
         low, high = self.value - half_step, self.value + half_step
         return (low, high) if self.text.startswith("-") else (max(Fraction(0), low), high)
 

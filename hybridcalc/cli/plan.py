@@ -182,11 +182,16 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
     """One plan, or why it does not start; exits with 1 for that, and for findings at or above ``severity``."""
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
+        answer.fix = _remedies(question, side, answer.rule, answer.fix, work)
         then = partial(_mended, question, side, answer.fix, work)
         view = partial(refusal_view, engine, f"{side.asked.model} on {engine.title}", answer, remarks, then)
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
 
+    doubts = (
+        doubt._replace(fix=_remedies(question, side, doubt.rule, doubt.fix, work)) for doubt in answer.rest.undecided
+    )
+    answer.rest = answer.rest._replace(undecided=tuple(doubts))
     pace, unknown = pace_known(engine, answer)
     remarks = [*remarks, *unknown]
 
@@ -240,6 +245,18 @@ def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> 
     if not isinstance(fix, Write) or not fix.flag:
         return None
     return _changed(question, side, work, lambda args: question.engine.changed(args, f"{fix.flag} {fix.value}"))
+
+
+def _remedies(question: inputs.Question, side: Side, rule: str, fix: str, work: Workload) -> str:
+    """What would start on the same GPUs, where the memory follows from them; else the ``fix`` as it is."""
+    if question.known.gpu is None or isinstance(fix, Write):
+        return fix
+    from hybridcalc.engines.remedy import remedies
+
+    def memory(model: Architecture, args: Any) -> Rest:
+        return question.memory(model, args, (side.model, side.asked.args))
+
+    return remedies(question.engine, side.model, side.asked.args, memory, work, rule) or fix
 
 
 def _on_newest(question: inputs.Question, side: Side, work: Workload) -> "Answer | None":

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record
@@ -54,8 +55,11 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     answer = Diagnosis(boot, derived=derived)
     failed = failures(answer, CAUSES)
     found, held = caches(boot), states(boot)
-    fit = _identify(answer, found[0] if found else None, held, question)
-    totals = {"kv_buffer": found[0].size if found else None, "state_buffer": held.size if held is not None else None}
+    kv = found[0] if found else None
+    if held is not None and held.by_difference and not fitting(kv, held, _model(boot, question)):
+        held = None  # buffers are padded, and lines left out
+    fit = _identify(answer, kv, held, question)
+    totals = {"kv_buffer": kv.size if kv is not None else None, "state_buffer": held.size if held is not None else None}
     buffers = _buffers(answer, derived, totals)
     parts = [*_states(answer, derived, held, fit), *_caches(answer, derived, found, fit)]
     if derived.state_bytes_per_sequence is not None and derived.kv_bytes_per_cell:
@@ -74,12 +78,15 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     return answer
 
 
+def _model(boot: Boot, question: Question) -> Architecture | None:
+    """The model that is asked about, or that the log names."""
+    said = named(boot)
+    return question.model or (load_model(said[1]) if said is not None and said[1] is not None else None)
+
+
 def _identify(answer: Diagnosis, kv: Cache | None, held: States | None, question: Question) -> Fit | None:
     """The model that the log names, or those that store just what is printed; the likeliest."""
-    said = named(answer.boot)
-    model = question.model
-    if model is None and said is not None and said[1] is not None:
-        model = load_model(said[1])
+    said, model = named(answer.boot), _model(answer.boot, question)
     fits = fitting(kv, held, model) if kv is not None or held is not None else []
     if model is not None and not fits and (kv is not None or held is not None):
         why = "; ".join(mismatches(model, kv, held)) or "its layers are others"
@@ -124,8 +131,8 @@ def _states(answer: Diagnosis, derived: LlamaDerived, held: States | None, fit: 
     copies = held.copies or (fit.copies if fit is not None else None)
     if copies is None:
         answer.row(place, f"states of {many}", f"{held.size.text} MiB")
-        why = "the state buffer holds copies to roll back to, and how many is not printed"
-        answer.find("HC150", f"a draft context is there: {why}")
+        why = "a draft context is there: the state buffer holds copies to roll back to, and how many is not printed"
+        answer.find("HC150", why if held.counted else "of how many sequences the states are is not printed")
         return []
     each = held.size.value / held.sequences / copies
     derived.state_bytes_per_sequence, derived.state_copies = int(each), copies
@@ -136,7 +143,7 @@ def _states(answer: Diagnosis, derived: LlamaDerived, held: States | None, fit: 
     times = f"{held.sequences} x {copies} copies" if copies > 1 else f"{held.sequences}"
     answer.row(place, f"states of {many}", f"{times} x {shown} = {held.size.text} MiB")
     said = f"a sequence's state is {shown}, all of it fp32"
-    if copies > 1:
+    if copies > 1 and held.counted:
         said += f"; it is there {copies} times, to roll back {copies - 1} draft tokens"
     answer.find("HC150", said)
     return [f"{shown} of state a sequence"]
@@ -164,13 +171,16 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
     """The buffers of each kind over all devices, and what they come to; ``totals`` are told elsewhere."""
     drafts = answer.boot.grammar.of_draft(answer.boot) if answer.boot.grammar.of_draft is not None else set()
     sums, host, said = dict[str, int](), Fraction(0), list[str]()
+    shared = {"KV": "KV and states"} if answer.boot.of("kv_self") and totals["state_buffer"] is not None else {}
     for kind, name in KINDS:
+        name = shared.get(name, name)
         sized = [record for record in answer.boot.of(kind) if record.size("size") is not None]
         target = [record for record in sized if id(record) not in drafts]
         if kind in _RESERVED_ANEW:
             target = list({record.word("device"): record for record in target}.values())
         for records, words in ((target, name), ([one for one in sized if id(one) in drafts], f"draft {name}")):
-            total, printed = _sum(records), totals.get(kind) if records is target else None
+            total = _sum(records)
+            printed = totals.get(kind) if records is target and name not in shared.values() else None
             if not total or (printed is not None and not _agree(total, printed, len(records))):
                 continue  # none, or those of some devices alone
             sums[words.replace(" ", "_")] = int(total)

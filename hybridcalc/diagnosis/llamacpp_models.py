@@ -24,6 +24,7 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.diagnosis.answer import Candidate, Range
 from hybridcalc.diagnosis.question import models_with_states
 from hybridcalc.engines.llamacpp.config import ROWS
+from hybridcalc.units import MIB
 
 MOST_COPIES = 33
 """Of a state: one, and as many to roll back to as drafts may have tokens."""
@@ -58,7 +59,10 @@ class Cache(NamedTuple):
 
 
 class States(NamedTuple):
-    """The states: their size, of how many sequences, how many copies each has (None: not printed), of which layers."""
+    """The states: their size, of how many sequences, how many copies each has (None: not printed), of which layers.
+
+    Where they are not ``counted``, all sequences' are the copies of one. ``by_difference``: no line prints them.
+    """
 
     line: int
     size: Printed
@@ -66,6 +70,8 @@ class States(NamedTuple):
     copies: int | None
     layers: int | None
     parts: tuple[Printed, Printed] | None
+    counted: bool = True
+    by_difference: bool = False
 
     @property
     def held(self) -> int | None:
@@ -76,14 +82,26 @@ class States(NamedTuple):
 def caches(boot: Boot) -> list[Cache]:
     """Every KV cache with its cells, a draft's left out; the one with the most layers first."""
     drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
-    kinds = ("kv_total", "kv_buffer")
-    found = [cache for kind in kinds for one in boot.of(kind) if id(one) not in drafts and (cache := _cache(one))]
+    kinds = ("kv_total", "kv_self", "kv_buffer")
+    found = [
+        cache
+        for kind in kinds
+        for one in boot.of(kind)
+        if id(one) not in drafts and (cache := _cache(one, _context_of(boot, one) if kind == "kv_self" else None))
+    ]
     most = max((cache.layers or 0 for cache in found), default=0)
     return [one for one in found if not one.layers or one.layers > DRAFT_LAYERS or one.layers == most]
 
 
-def _cache(record: Record) -> Cache | None:
-    size, cells = record.size("size"), record.count("cells")
+def _context_of(boot: Boot, total: Record) -> int | None:
+    """Tokens of the context that prints a total without its cells; None where it does not say, or says two."""
+    said = {one.count("n_ctx") for one in boot.of("context") if boot.place(one) < boot.place(total)} - {None}
+    of_states = total.word("k_type") == "f32"  # before there were hybrids, states alone were kept in place of KV
+    return said.pop() if len(said) == 1 and not of_states else None
+
+
+def _cache(record: Record, context: int | None) -> Cache | None:
+    size, cells = record.size("size"), record.count("cells") or context
     if size is None or not cells or not size.value:
         return None
     k, v = record.word("k_type"), record.word("v_type")
@@ -93,7 +111,7 @@ def _cache(record: Record) -> Cache | None:
 
 
 def states(boot: Boot) -> States | None:
-    """The states, from their total or from a buffer's line that people wrote the sequences on."""
+    """The states, from their total, a buffer's line with sequences that people wrote, or what KV leaves of buffers."""
     for record in (*boot.of("state_total"), *boot.of("state_buffer")):
         size, sequences = record.size("size"), record.count("cells") or record.count("seqs")
         if size is None or not sequences or not size.value:
@@ -104,7 +122,24 @@ def states(boot: Boot) -> States | None:
         r, s = record.size("r"), record.size("s")
         parts = (r, s) if r is not None and s is not None else None
         return States(record.line, size, sequences, copies, record.count("layers"), parts)
-    return None
+    return _beside_kv(boot)
+
+
+def _beside_kv(boot: Boot) -> States | None:
+    """ik_llama.cpp's: what its KV buffers hold beside the KV."""
+    own = next(iter(boot.of("kv_self")), None)
+    total = own.size("size") if own is not None else None
+    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    buffers = [size for one in boot.of("kv_buffer") if id(one) not in drafts and (size := one.size("size"))]
+    if own is None or total is None or not buffers:
+        return None
+    left, roundings = sum(size.value for size in buffers) - total.value, len(buffers) + 1
+    size = Printed(f"{float(left / MIB):.2f}", MIB, 2, roundings)
+    if size.interval[0] <= 0:
+        return None
+    sequences = boot.count("slots", "n_slots") or boot.count("context", "n_seq_max")
+    copies = 1 if sequences is not None else None
+    return States(own.line, size, sequences or 1, copies, None, None, sequences is not None, by_difference=True)
 
 
 def named(boot: Boot) -> tuple[str, str | None] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, Config
-from hybridcalc.architecture.presets import shipped_checkpoints
+from hybridcalc.architecture.presets import named_as_quantised, shipped_checkpoints, shipped_presets
 from hybridcalc.findings import Finding, Rule
 
 if TYPE_CHECKING:
@@ -71,6 +71,18 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     if stored.quantization is not None and stored.quantization.method == "fp8" and stored.scale_bytes is None:
         return stored._replace(scale_bytes=2 if model.architecture.startswith("Qwen") else None)
     return stored
+
+
+def quantised_releases(model: Architecture) -> list[str]:
+    """Checkpoints of a preset that are known to be quantised, as listed; none for a model that is no preset's, and for
+    one that is meant as quantised already.
+    """
+    stored = checkpoint_of(model, None)
+    if model.config is not None or stored.quantization is not None or stored.marked:
+        return []
+    listed = [each["id"] for each in shipped_checkpoints(model.name) if each.get("quantization")]
+    aliases = [name for name in shipped_presets()[model.name].get("aliases", ()) if "/" in name]
+    return list(dict.fromkeys([*listed, *filter(named_as_quantised, aliases)]))
 
 
 def _disagreeing(name: str, found: "Quantization", asked: str) -> tuple[Finding, ...]:

@@ -236,7 +236,7 @@ class Engine:
             from hybridcalc.engines.ranks import enough_ranks, leaner
 
             fix = enough_ranks(self, model, args, budget) if known.weights is None else ""
-            fix = "; or ".join((fix or refusal.fix, *leaner(model, args)))
+            fix = "; or ".join((fix or refusal.fix, *leaner(self, model, args, budget)))
             better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             better.outputs = refusal.outputs
             raise better from None

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, Memory, MemoryPart
 from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, Refusal, ShardingError
 from hybridcalc.units import GIB
@@ -99,12 +100,23 @@ def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_
     return ""
 
 
-def leaner(model: Architecture, args: Any) -> tuple[str, ...]:
-    """What is there to load instead of a checkpoint that is too large: nothing for one that is quantised."""
-    from hybridcalc.engines.checkpoints import checkpoint_of
+def leaner(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: float) -> tuple[str, ...]:
+    """What to load instead of a checkpoint whose weights are above a budget; nothing for one that is quantised.
+
+    A checkpoint of the preset whose weights are below it, by name; where none is known, in general.
+    """
+    from hybridcalc.engines.checkpoints import checkpoint_of, quantised_releases
 
     stored = checkpoint_of(model, args.quantization)
-    return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
+    if stored.quantization or stored.marked:
+        return ()
+    known = quantised_releases(model)
+    for name in known:
+        with suppress(ShardingError, Refusal, InputError):
+            taken = _weigh(engine, load_model(name), args).likely / GIB
+            if taken < budget_gib:
+                return (f"{name}: {taken:.1f} GiB",)
+    return () if known else ("a quantised checkpoint",)
 
 
 def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:

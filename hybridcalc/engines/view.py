@@ -91,10 +91,10 @@ def play(plan: Answer) -> "Play | None":
 def counted(plan: Answer) -> str:
     """The requests that run at once, over a memory that is an estimate with their bounds; and of what length."""
     length = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
-    return f"{requests_text(plan.requests)}{_ends(plan)}{length}"
+    return f"{requests_text(plan.requests)}{ends(plan)}{length}"
 
 
-def _ends(plan: Answer) -> str:
+def ends(plan: Answer) -> str:
     """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
     least, most = getattr(plan, "requests_at_ends", (plan.requests, plan.requests))
     return "" if least == most else f" ({least:,} to {most:,})"
@@ -294,11 +294,11 @@ def serves(plan: Answer) -> bool:
 
 def _cells(facts: Facts, plan: Answer) -> dict[str, str]:
     """One side of a comparison that starts, with what an estimated memory leaves open of its requests."""
-    cells, ends = facts.cells(plan), _ends(plan)
+    cells, over = facts.cells(plan), ends(plan)
     return {
         "starts": "undecided" if plan.rest.undecided else "yes",
         **cells,
-        **({"over the estimate": ends.strip(" ()")} if ends else {}),
+        **({"over the estimate": over.strip(" ()")} if over else {}),
     }
 
 

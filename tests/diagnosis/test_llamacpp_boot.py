@@ -210,3 +210,63 @@ def test_buffers_on_the_host_are_told_apart() -> None:
     assert found.derived.host_buffers_bytes == 532 * mib
     [whole] = [row for row in found.rows if row.place == "in all"]
     assert (whole.what, whole.arithmetic) == ("2.89 GiB", "532.00 MiB of it on the host")
+
+
+CONTEXT = "llama_init_from_model: n_ctx         = {}\n"
+SELF = "llama_init_from_model: KV self size  = {0:7.2f} MiB, K ({1}): {2:7.2f} MiB, V ({1}): {2:7.2f} MiB\n"
+BUFFER = "llama_kv_cache_init:      CUDA{} KV buffer size = {:8.2f} MiB\n"
+
+
+def test_a_total_without_cells_has_those_of_the_context() -> None:
+    """ "KV self size" names no cells: 448 MiB over n_ctx = 4,096 are 112 KiB a token; without n_ctx none is told."""
+    lines = BUFFER.format(0, 448) + SELF.format(448, "f16", 224)
+    [found] = answers(CONTEXT.format(4096) + lines, workload=Workload(((2048, 1),)))
+    assert (found.derived.kv_bytes_per_cell, found.derived.requests) == (112 * 1024, 2)
+    [found] = answers(lines)
+    assert found.derived.kv_bytes_per_cell is None
+    assert found.derived.buffers_bytes == {"KV": 448 * 2**20}
+
+
+@pytest.mark.parametrize("sequences", [1, 4])
+def test_buffers_beyond_the_kv_are_states(sequences: int) -> None:
+    """ik_llama.cpp keeps a state of 65,863,680 B a sequence in the KV buffers, and totals the KV alone."""
+    state = load_model("qwen3.6-35b-a3b")
+    held = sequences * 65_863_680 / 2**20
+    slots = f'INFO [ init] initializing slots | tid="1" timestamp=17 n_slots={sequences}\n'
+    text = CONTEXT.format(65536) + BUFFER.format(0, 400) + BUFFER.format(1, 280 + held) + SELF.format(680, "q8_0", 340)
+    [found] = answers(text + slots, model=state)
+    assert found.derived.state_bytes_per_sequence == pytest.approx(65_863_680, rel=1e-3)
+    assert (found.derived.sequences, found.derived.kv_bytes_per_cell) == (None, 10_880)
+    assert [(one.model, one.state_bytes) for one in found.candidates] == [("qwen3.6-35b-a3b", 65_863_680)]
+    assert set(found.derived.buffers_bytes) == {"KV_and_states"}
+
+
+def test_padding_of_buffers_is_no_state() -> None:
+    """A model without states, whose 16 buffers are padded: what they hold beyond the KV is said to be nothing."""
+    lines = "".join(BUFFER.format(device, 64.02) for device in range(16)) + SELF.format(1024, "f16", 512)
+    [found] = answers(CONTEXT.format(8192) + lines)
+    assert found.derived.state_bytes_per_sequence is None
+    assert "state" not in found.meaning
+
+
+def test_a_second_total_is_another_start_unless_it_is_small() -> None:
+    first = CONTEXT.format(2048) + BUFFER.format(0, 256) + SELF.format(256, "f16", 128)
+    other = CONTEXT.format(4096) + BUFFER.format(0, 512) + SELF.format(512, "f16", 256)
+    assert [one.derived.kv_bytes_per_cell for one in answers(first + other + other)] == [128 * 1024, 128 * 1024]
+    draft = CONTEXT.format(2048) + BUFFER.format(0, 16) + SELF.format(16, "f16", 8)
+    [found] = answers(first + draft)
+    assert found.derived.buffers_bytes == {"KV": 256 * 2**20, "draft_KV": 16 * 2**20}
+
+
+def test_latent_kv_is_read_as_such() -> None:
+    """MLA of ik_llama.cpp: c^KV, and kv^T or none."""
+    line = "llama_new_context_with_model: KV self size  = {0}.00 MiB, c^KV (q8_0): {0}.00 MiB, kv^T: not used\n"
+    boots = assemble(scan(io.BytesIO(line.format(1166).encode()))).boots
+    assert merged(boots) == {"kv_mib": 1166.0, "kv_k_mib": 1166.0}
+
+
+def test_weights_of_older_loads_are_summed_by_device() -> None:
+    line = "llm_load_tensors: {} buffer size = {:8.2f} MiB\n"
+    [found] = answers(line.format("CUDA_Host", 252.84) + line.format("CUDA0", 12698.93))
+    assert found.derived.buffers_bytes == {"weights": int((252.84 + 12698.93) * 2**20)}
+    assert found.derived.host_buffers_bytes == int(252.84 * 2**20)

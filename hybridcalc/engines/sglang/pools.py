@@ -120,6 +120,8 @@ def solve_state_pool(
 
 def _memory(rest_gib: float, slot_bytes: int) -> str:
     """The memory in words: one that the engine's two decimals would round away, or that is none, is named."""
+    if rest_gib < 0:
+        return f"the memory left is negative: {rest_gib:.2f} GiB"
     if not 0 < rest_gib * GIB < slot_bytes:
         return f"{rest_gib:.2f} GiB"
     return f"{format_bytes(int(rest_gib * GIB))}, less than one, by the engine's own arithmetic"

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -25,6 +26,13 @@ from hybridcalc.units import GIB, MOST_SLOTS
 
 LARGEST_FRACTION = 0.95
 """Where activations are left too little."""
+SHORT = ("HC001", "HC002")
+"""Rules that refuse what has too little memory."""
+
+
+def share_of(args: ServerArgs, rest: Rest) -> tuple[str, float | None, float]:
+    """The argument that sets the share of the memory, what it is today, and its largest value that is advised."""
+    return "mem_fraction_static", args.mem_fraction_static or rest.fraction, LARGEST_FRACTION
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
@@ -48,8 +56,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     best = max(plan.concurrency, even.running if even is not None else 0)
     found += better(plan, _candidates(plan), serve, best)
     found += _unified(plan)
-    share = plan.args.mem_fraction_static or plan.rest.fraction
-    found += larger_share(plan, "mem_fraction_static", share, LARGEST_FRACTION, serve, best, why)
+    found += larger_share(plan, *share_of(plan.args, plan.rest), serve, best, why)
     most = most_gain(found)
     return safest_first([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})])
 

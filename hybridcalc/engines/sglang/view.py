@@ -41,32 +41,37 @@ def figures(plan: Plan) -> list[Quantity]:
     if plan.ready.rings.per_slot or plan.ready.rings.per_request:
         why += " and their ReplaySSM rings"
 
-    def pool(*names: str) -> str:
-        return format_bytes(sum(line.allocated_bytes for line in plan.budget if line.name in names))
+    def held(*names: str) -> int:
+        return sum(line.allocated_bytes for line in plan.budget if line.name in names)
+
+    states, kv = held("state pool"), held("KV pool", "draft KV")
 
     slots = Quantity(
         "state slots",
         f"{plan.max_mamba_cache_size:,}",
         "slots",
-        f"{pool('state pool')} at {slot:,} B: {requests_text(plan.capacity.state_requests)} x {count}",
+        f"{format_bytes(states)} at {slot:,} B: {requests_text(plan.capacity.state_requests)} x {count}",
         f"K{between(plan.low.state.slots, plan.high.state.slots)}; {plan.ready.slots.reason}",
     )
     tokens = Quantity(
         "KV tokens",
         f"{plan.max_total_num_tokens:,}",
         "tokens",
-        f"{pool('KV pool', 'draft KV')} at {_kv_of_requests(plan)}" if marginal else "that take no memory",
+        f"{format_bytes(kv)} at {_kv_of_requests(plan)}" if marginal else "that take no memory",
         f"T{between(plan.low.tokens, plan.high.tokens)} on a rank",
     )
     ranks, least = plan.args.dcp_size, "limit and T // 2" if plan.ready.stateless else "limit, T // 2 and K // S"
-    held = [Quantity("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {ranks} ranks")]
+    of_ranks = [Quantity("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {ranks} ranks")]
     limit = Quantity("request limit", f"{plan.max_running_requests:,}", "requests", f"R: the least of {least}")
-    shared = [tokens, *(held if ranks > 1 else []), memory_figure(plan.rest)]
+    pools = Quantity("pools", format_bytes(states + kv), "", f"{states:,} B states + {kv:,} B KV")
+    memory, given = memory_figure(plan.rest), plan.rest.total_gib is None
+    shared = [tokens, *(of_ranks if ranks > 1 else [])]
     each_token = Quantity("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank")
     if plan.ready.stateless:
-        return [*shared, each_token._replace(label="a token takes"), limit]
+        return [*shared, memory, each_token._replace(label="a token takes"), limit]
     taken = Quantity("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}")
-    return [slots, *shared, taken, each_token, limit]
+    first, last = ([pools], [memory]) if given else ([memory, pools], [])
+    return [slots, *shared, *(first if marginal else [memory]), taken, each_token, *(last if marginal else ()), limit]
 
 
 def _kv_of_requests(plan: Plan) -> str:
@@ -74,7 +79,7 @@ def _kv_of_requests(plan: Plan) -> str:
     each_token = f"{plan.ready.cells[0].bytes:,} B"
     if plan.workload.mean_length is None:
         return each_token
-    size = format_bytes(round(plan.marginal_bytes_per_token * plan.workload.mean_length))
+    size = format_bytes(round(plan.marginal_bytes_per_token * plan.workload.mean_length)).replace(".00 ", " ")
     return f"{each_token}: {requests_text(plan.capacity.kv_requests)} x {size}"
 
 

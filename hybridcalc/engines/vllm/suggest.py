@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hybridcalc.deployment import Rest
 from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
@@ -96,6 +97,13 @@ def finest_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> 
 
 LARGEST_SHARE = 0.96
 """Where graphs and activations are left too little."""
+SHORT = ("HC040",)
+"""Rules that refuse what has too little memory."""
+
+
+def share_of(args: EngineArgs, rest: Rest) -> tuple[str, float | None, float]:
+    """The argument that sets the share of the memory, what it is today, and its largest value that is advised."""
+    return "gpu_memory_utilization", args.utilization, LARGEST_SHARE
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
@@ -116,9 +124,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     found += better(plan, _candidates(plan), serve, best)
     found += larger_share(
         plan,
-        "gpu_memory_utilization",
-        plan.args.utilization,
-        LARGEST_SHARE,
+        *share_of(plan.args, plan.rest),
         serve,
         best,
         lambda larger, whole: f"{(1 - larger) * whole:.2f} GiB of the GPU stay free",
