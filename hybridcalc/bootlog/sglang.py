@@ -63,6 +63,14 @@ _ARGUMENTS = (
     ("disable_overlap_schedule", "disable_overlap_schedule={word}"),
     ("speculative_algorithm", "speculative_algorithm='{word}"),
     ("speculative_num_draft_tokens", "speculative_num_draft_tokens={count}"),
+    ("speculative_num_steps", "speculative_num_steps={count}"),
+    ("speculative_eagle_topk", "speculative_eagle_topk={count}"),
+    ("ep_size", "ep_size={count}"), ("dcp_size", "dcp_size={count}"), ("quantization", "quantization='{word}"),
+    ("moe_a2a_backend", "moe_a2a_backend='{word}"), ("enable_dp_lm_head", "enable_dp_lm_head={word}"),
+    ("chunked_prefill_size", "chunked_prefill_size={count}"),
+    ("enable_int8_mamba_checkpoint", "enable_int8_mamba_checkpoint={word}"),
+    ("enable_linear_replayssm_spec", "enable_linear_replayssm_spec={word}"),
+    ("linear_replayssm_cache_len", "linear_replayssm_cache_len={count}"),
 )  # fmt: skip
 """Arguments that bear on memory, under their own names, as the engine echoes them at its start."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
 from hybridcalc.deployment import Workload
@@ -17,11 +18,8 @@ from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.diagnosis.answer import Diagnosis
     from hybridcalc.diagnosis.expectation import ExpectedPlan
-    from hybridcalc.steps import Suggestion
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -70,8 +68,6 @@ def log(
     plan = _expected(expect) if expect is not None else None
     if emit is not None:
         answers.check_emit(emit, as_json=form.as_json)
-        if command is None:
-            raise InputError("log --emit needs the launch line of the boot", fix="add --command LINE")
     tokens = options.tokens("-L", length)
     launch = _launch(command) if command is not None else None
     architecture = options.model(model) if model is not None else None
@@ -81,10 +77,8 @@ def log(
     question = Question(architecture, work, launch)
     found = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in found for boot in answer.boots]
-    if emit is not None and launch is not None and boots:
-        if architecture is None:
-            raise InputError("--emit: the launch line names no model known here", fix="add --model MODEL")
-        _emit(emit, launch, architecture, boots[-1][1].suggestions)
+    if emit is not None:
+        _emit(emit, launch, boots[-1][1] if boots else None)
         return
     compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
     if not boots:
@@ -108,17 +102,35 @@ def log(
         raise typer.Exit(1)
 
 
-def _emit(form: str, launch: Launched, model: "Architecture", suggestions: "Sequence[Suggestion]") -> None:
-    """The launch line with the first thing to set, which is the safest, as a deployment file."""
-    from hybridcalc.engines.document import launch_of
+def _printed(last: "Diagnosis | None") -> Launched:
+    """The launch that the arguments of the last boot are of. Raises InputError where none are printed."""
+    if last is None:
+        raise InputError("--emit: no boot is in the log, of which a launch would be written")
+    found: Launched | None = getattr(room(last.boot.engine, "diagnosis"), "launched", lambda _: None)(last.boot)
+    if found is None:
+        raise InputError("--emit: the log prints no arguments that name its launch: add --command LINE")
+    return found
+
+
+def _emit(form: str, given: Launched | None, last: "Diagnosis | None") -> None:
+    """The launch line of the last boot, as it is given or else printed, with the first thing to set, which is the
+    safest, as a deployment file; of the release that the log names, where it is known.
+    """
+    launch = given or _printed(last)
+    from hybridcalc.engines.document import launch_named
     from hybridcalc.manifests.emit import Emitted, emitted
 
     engine, args, about = ENGINES[launch.engine], launch.args, "nothing to set is known"
-    if suggestions:
-        first = suggestions[0]
-        args, about = engine.changed(args, first.flags), f"{first.flags}: {first.effect}"
-    line, ranks = launch_of(engine, model, args.given()), engine.ranks(args)
-    version = engine.release(args.engine_version)
+    if last is not None and last.suggestions:
+        first = last.suggestions[0]
+        args, about = engine.changed(args, first.flags), f"{first.flags}: {first.effect}{first.price}"
+    if given is None:
+        about += "; of the arguments in the log, those that bear on memory"
+    logged = last.version if last is not None and last.version and engine.knows(last.version) else None
+    if launch.model is None:
+        raise InputError("--emit: the launch line names no model: write it in --command")
+    line, ranks = launch_named(engine, launch.model, args.given()), engine.ranks(args)
+    version = engine.release(args.engine_version or logged)
     typer.echo(emitted(form, Emitted(engine, version, tuple(line["argv"]), line["env"], ranks, about=about)), nl=False)
 
 

@@ -106,7 +106,12 @@ def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: 
 
 def launch_of(engine: Engine, model: "Architecture", given: dict[str, Any]) -> dict[str, Any]:
     """``argv`` and ``env`` of the command that asks the engine for the arguments that were given."""
-    argv = list(engine.command(engine.file_of(model)))
+    return launch_named(engine, engine.file_of(model), given)
+
+
+def launch_named(engine: Engine, model: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The same of a model by its name or path."""
+    argv = list(engine.command(model))
     for name, value in given.items():
         for flag in engine.typed(name, given) if value is not None else ():
             spelling = flag.spellings[0]

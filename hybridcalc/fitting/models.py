@@ -72,18 +72,18 @@ class FitModels:
         """
         low = self.question.workload.longest
         high = max(made.model.max_context or 0, low)
-
-        def serves(length: int) -> bool:
-            asked = self.question._replace(workload=Workload.at(length))
-            found = Search(asked, 1).of(made.candidate, made.change)
-            return found is not None and found.certain >= self.least
-
-        if low == high or serves(high):
+        if low == high or self.certain_at(made, high) >= self.least:
             return high
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (middle, high) if serves(middle) else (low, middle)
+            low, high = (middle, high) if self.certain_at(made, middle) >= self.least else (low, middle)
         return low
+
+    def certain_at(self, made: Deployment, length: int) -> int:
+        """Requests of another length that run for certain with the same ranks and settings."""
+        asked = self.question._replace(workload=Workload.at(length))
+        found = Search(asked, 1).of(made.candidate, made.change)
+        return 0 if found is None else found.certain
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``fit --gpu ... --json``."""

@@ -17,6 +17,7 @@ from hybridcalc.fitting.answer import Fit
 from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
 from hybridcalc.fitting.question import engines, offers
+from hybridcalc.fitting.view import lengths_picture
 from hybridcalc.hardware import shipped_gpus
 
 
@@ -197,6 +198,19 @@ def test_pictures_draw_each_hardware_and_the_front(tmp_path: Path) -> None:
     assert run(*asked, "--save", str(target)).code == 0
     drawn = target.read_text(encoding="utf-8")
     assert all(name in drawn for name in ("l40s, vLLM", "h100, SGLang", "Pareto front"))
+
+
+def test_models_are_drawn_over_the_length_of_requests(tmp_path: Path) -> None:
+    """A curve for each checkpoint, to its longest; what is drawn at a length is what certainly runs there."""
+    target = tmp_path / "models.svg"
+    assert run("fit", "--gpu", "2xrtx-4090", "-L", "32k", "--save", str(target)).code == 0
+    assert "Qwen3.6-35B-A3B-NVFP4" in target.read_text(encoding="utf-8")
+    found = models_on(gpu="2xrtx-4090", length=32768)
+    chart, made = lengths_picture(found, "models"), found.deployments[0]
+    curve = dict(chart.series[0].points)
+    assert max(curve) == found.longest(made)
+    assert all(found.certain_at(made, int(length)) >= count for length, count in curve.items())
+    assert list(curve.values()) == sorted(curve.values(), reverse=True)
 
 
 def test_rows_carry_no_finding_of_requests_that_other_servers_run() -> None:

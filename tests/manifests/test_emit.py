@@ -64,4 +64,29 @@ def test_a_log_is_written_with_the_safest_that_helps() -> None:
     text = run(*boot, "--command", line, "--emit", "cmd").out
     assert suggested
     assert all(word in text for word in suggested[0]["flags"])
-    assert "add --command LINE" in run(*boot, "--emit", "cmd").err
+    said = run(*boot, "--emit", "cmd").err
+    assert said == "error: --emit: the log prints no arguments that name its launch: add --command LINE\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "flags"),
+    [
+        ("sgl/nvfp4-tp1-bf16.log", ("Qwen/Qwen3.8-27B-NVFP4", "--max-mamba-cache-size 4", "--mamba-ssm-dtype bf")),
+        ("sgl/two-refusals-one-host.log", ("/models/GLM-5.3-Flash", "--mem-fraction-static 0.86", "--context-len")),
+        ("vllm/kimi-linear-boot.log", ("--quantization fp8", "--gpu-memory-utilization 0.95", "--max-num-seqs 306")),
+    ],
+)
+def test_printed_arguments_are_a_launch(log: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """What an engine printed of its arguments is written with what is to be set, and read back as a launch."""
+    asked = ("log", f"tests/data/cases/{log}", "-L", "8k", "--emit", "cmd")
+    text = run(*asked).out
+    assert all(flag in text for flag in flags)
+    script = tmp_path / "serve.sh"
+    script.write_text(text, encoding="utf-8")
+    read = run("check", str(script), "--json", "--allow-unresolved", "--fail-on", "never").document
+    assert len(read["deployments"]) == 1
+    assert read["deployments"][0]["model"] in text
+
+
+def test_a_log_without_a_boot_is_no_launch() -> None:
+    assert run("log", "README.md", "--emit", "cmd").err.startswith("error: --emit: no boot is in the log")

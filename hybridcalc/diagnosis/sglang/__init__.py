@@ -2,5 +2,6 @@
 
 from hybridcalc.diagnosis.sglang.boot import diagnose
 from hybridcalc.diagnosis.sglang.consistency import together
+from hybridcalc.diagnosis.sglang.evidence import launched
 
-__all__ = ["diagnose", "together"]
+__all__ = ["diagnose", "launched", "together"]

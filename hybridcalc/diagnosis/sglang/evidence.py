@@ -26,7 +26,7 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
-from hybridcalc.diagnosis.question import Question, echoed, models_with_states, same_class
+from hybridcalc.diagnosis.question import Launched, Question, echoed, models_with_states, same_class
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -92,6 +92,12 @@ def flags_of(boot: Boot, question: Question) -> Flags:
     fields = {name: value for name, value in said.items() if isinstance(value, bool | float | str) or value >= 1}
     args = replace(ServerArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
     return Flags(args, "the echoed command", path if isinstance(path, str) else None, frozenset(fields))
+
+
+def launched(boot: Boot) -> Launched | None:
+    """The launch that a boot's printed arguments are of; None where it prints none, or none that names a model."""
+    found = flags_of(boot, Question())
+    return None if found.model is None else Launched(boot.engine, found.model, found.args)
 
 
 class Pools:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
 from hybridcalc.diagnosis.failures import failures, serving_findings
-from hybridcalc.diagnosis.question import Named, Question, echoed, named_model
+from hybridcalc.diagnosis.question import Launched, Named, Question, echoed, named_model
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,
@@ -127,18 +128,29 @@ def _known(boot: Boot, question: Question) -> Known:
     if launch is not None and isinstance(launch.args, EngineArgs):
         asked = launch.args.gdn_prefill_backend or kernel
         return Known(replace(launch.args, gdn_prefill_backend=asked), tp_stated=True)
-    said = echoed([*boot.of("arguments"), *boot.of("engine_started")])
-    fields = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
-    method, drafts = said.get("speculative_method"), said.get("num_speculative_tokens")
-    if method is not None and drafts is not None:
-        fields["speculative_config"] = {"method": method, "num_speculative_tokens": drafts}  # type: ignore[assignment]
+    fields = _fields(echoed([*boot.of("arguments"), *boot.of("engine_started")]))
     mode = boot.first("cache_mode", "mode")
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")
     if kernel is not None:
         fields.setdefault("gdn_prefill_backend", kernel)
-    args = replace(EngineArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
-    return Known(args, tp_stated="tensor_parallel_size" in fields)
+    return Known(replace(EngineArgs(), **fields), tp_stated="tensor_parallel_size" in fields)
+
+
+def _fields(said: dict[str, int | float | str | bool]) -> dict[str, Any]:
+    """Printed arguments by their fields; the grammar reads each as its kind."""
+    fields: dict[str, Any] = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
+    method, drafts = said.get("speculative_method"), said.get("num_speculative_tokens")
+    if method is not None and drafts is not None:
+        fields["speculative_config"] = {"method": method, "num_speculative_tokens": drafts}
+    return fields
+
+
+def launched(boot: Boot) -> Launched | None:
+    """The launch that a boot's printed arguments are of; None where it prints none, or none that names a model."""
+    said = echoed(boot.of("arguments"))
+    model = said.get("model", said.get("model_tag"))
+    return None if model is None else Launched(boot.engine, str(model), replace(EngineArgs(), **_fields(said)))
 
 
 def _path(boot: Boot, question: Question) -> str | None:

@@ -62,6 +62,8 @@ BYTES = (
     + "format(datum.value, ',') + ' B'"
 )
 LABELS = {"tokens": TOKENS, "bytes": BYTES, "number": "format(datum.value, ',')", "ratio": "format(datum.value, '~g')"}
+LEGEND_LETTERS = 90
+"""Letters of all names that a legend holds in one line."""
 DASHES = {"line": [1, 0], "dashed": [7, 4], "steps": [1, 0], "dots": [1, 0]}
 
 
@@ -243,6 +245,7 @@ def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     if any(series.style == "steps" for series in chart.series):
         line["interpolate"] = "step-after"
     colours = [LIGHT[series.role] for series in chart.series]
+    wide = sum(len(series.name) for series in chart.series) > LEGEND_LETTERS
     return [
         {
             "data": {"name": "points"},
@@ -251,7 +254,7 @@ def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": _by_series(chart, colours, legend={"symbolType": "stroke"}),
+                "color": _by_series(chart, colours, legend={"symbolType": "stroke"} | ({"columns": 3} if wide else {})),
                 "strokeDash": _by_series(chart, [DASHES[series.style] for series in chart.series]),
                 "strokeWidth": _by_series(chart, [4 if series.role == "answer" else 2.5 for series in chart.series]),
             },
