@@ -20,8 +20,8 @@ from hybridcalc.errors import InputError, quoted
 LONGEST_PATTERN = 400
 _PREFIXES = ("model.", "language_model.", "backbone.")
 _BEFORE = frozenset(prefix[:-1] for prefix in _PREFIXES)
-_COUNTS = re.compile(r"(^|[.\\])[0-9]+([.\\*]|$)")
-"""A number in a glob or an expression: one of a layer, as far as anybody can tell."""
+_COUNTS = re.compile(r"(?<![A-Za-z0-9_{,])[0-9]+(?![A-Za-z0-9_}])")
+"""A number in a glob or an expression, no part of a word: one of a layer, as far as anybody can tell."""
 
 
 class Scheme(NamedTuple):

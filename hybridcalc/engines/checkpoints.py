@@ -169,11 +169,8 @@ def _is_own(model: Architecture) -> bool:
 
 
 def _mark(model: Architecture) -> str:
-    """What the name that was asked for says of quantisation, where it is no name of the model itself."""
-    if _is_own(model):
-        return ""
-    marked = quantized_by_name(model.asked.lower())
-    return "" if marked == "bf16" else marked
+    """What the name that was asked for says of quantisation; of the model itself, its own id."""
+    return quantized_by_name(((model.hf_id or "") if _is_own(model) else model.asked).lower())
 
 
 def _released(model: Architecture) -> Stored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from textwrap import wrap
 
 from rich.console import Console
@@ -201,6 +202,10 @@ def _print_losers(out: Console, fit: Fit) -> None:
         listing(out, header, rows)
 
 
+SIZE, ENGINE = 2, 3
+"""Columns of the table of models that a short answer leaves out: names say sizes, the launch line the one engine."""
+
+
 def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
     """Which models fit, and what the others lack."""
     out = console()
@@ -225,8 +230,14 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
         )
         for made in shown
     ]
+    several = len({made.served.engine.name for made in shown}) > 1
+    kept = [
+        verbose or (at != SIZE and (several or at != ENGINE)) for at in range(len(header))
+    ]  # long names need the room
     if cells:
-        listing(out, header, cells, right=(2, 5, 6))
+        right = tuple(compress((False, False, True, False, False, True, True), kept))
+        columns = tuple(at for at, each in enumerate(right) if each)
+        listing(out, tuple(compress(header, kept)), [tuple(compress(row, kept)) for row in cells], right=columns)
         out.print()
     for made in shown if verbose else shown[:1]:
         print_launch(out, made)

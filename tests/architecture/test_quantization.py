@@ -21,6 +21,7 @@ from hybridcalc.architecture.quantization import (
     MXFP8,
     NF4,
     NVFP4,
+    Quantization,
     Scheme,
     integers,
 )
@@ -436,3 +437,12 @@ def test_what_a_name_may_mean_is_an_interval(mark: str, lean: Scheme, rich: Sche
     assert [usual.of(name) for name in ("lm_head", "mtp.fc", alone, other)] == [None, None, lean, lean]
     assert [most.of(name) for name in ("lm_head", alone, other)] == [None, rich, None]
     assert without_blocks(most).of(alone) == FP8_CHANNEL
+
+
+@pytest.mark.parametrize(
+    "listed", [r"re:.*layers\.(1|3)\.mixer\..*", r"re:.*layers\.[13]\.mixer\..*", "*layers.[13].mixer*"]
+)
+def test_layers_that_a_pattern_names_in_a_choice_are_told_apart(listed: str) -> None:
+    """A number is one of a layer wherever it stands in a pattern: after a dot, in brackets, between bars."""
+    found = Quantization("fp8", FP8_TENSOR, (listed,)).of_layers("backbone.layers.{}.mixer.in_proj", range(4))
+    assert found == {FP8_TENSOR: [0, 2], None: [1, 3]}

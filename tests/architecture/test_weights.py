@@ -119,6 +119,20 @@ def test_a_preset_states_a_mixed_checkpoint_as_its_own_list_does(name: str) -> N
     assert stored_bytes(found, listed) < stored_bytes(found, None)
 
 
+EXCLUDED = json.loads((DATA / "weights" / "excluded.json").read_text(encoding="utf-8"))
+"""The modules that the hf_quant_config.json of a release leaves in 16 bits, by their names."""
+
+
+@pytest.mark.parametrize("name", sorted(EXCLUDED))
+def test_a_preset_leaves_out_what_the_release_does(name: str) -> None:
+    """A few rules, among them layers by number, stand for the names of a hundred modules."""
+    model = load_model(name)
+    released = next(each for each in shipped_checkpoints(model.name) if each["id"] == name)
+    by_rule = read_quantization({"quantization_config": released["quantization"]})
+    by_name = read_quantization({"hf_quant_config": {"quantization": EXCLUDED[name]}})
+    assert stored_bytes(parameters(model), by_rule) == stored_bytes(parameters(model), by_name)
+
+
 def test_every_style_is_of_a_class_that_configs_are_read_for() -> None:
     """A style for a class that no reader knows would never be asked."""
     assert set(STYLES) | set(OWN) <= set(READERS)

@@ -8,6 +8,7 @@ import hybridcalc
 from hybridcalc.architecture.presets import load_model, model_names, shipped_checkpoints
 from hybridcalc.architecture.quantization_names import check_quantization
 from hybridcalc.engines import ENGINES
+from hybridcalc.engines.checkpoints import quantized_by_name
 from hybridcalc.errors import HybridcalcError, InputError, ShardingError
 from hybridcalc.units import GIB
 
@@ -89,3 +90,14 @@ def test_a_quantisation_that_no_engine_has_is_refused() -> None:
 
 def _args(engine: str, **given: object) -> object:
     return ENGINES[engine].with_options(ENGINES[engine].arguments(), given)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_model_whose_own_id_says_how_it_is_quantised_is_never_sized_in_16_bits(name: str) -> None:
+    """A preset of a release in NVFP4 or MXFP8 lists its layout, or is an interval that says so."""
+    model = load_model(name)
+    if not quantized_by_name(model.hf_id or ""):
+        return
+    found = hybridcalc.weights(name, engine="vllm")
+    assert found.quantization != "none"
+    assert found.exact or found.findings[0].rule == "HC090"
