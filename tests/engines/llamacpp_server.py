@@ -84,8 +84,10 @@ def _server(settings: dict[str, Any]) -> Any:
 
 
 def _ask(settings: dict[str, Any]) -> None:
+    prompts = settings.pop("prompts", [PROMPT])
     server = _server(settings)
-    server.handle_completions({"prompt": PROMPT, "max_tokens": 2})
+    for prompt in prompts:
+        server.handle_completions({"prompt": prompt, "max_tokens": 1})
     del server  # stops it, and writes what its log still holds
 
 

@@ -16,6 +16,7 @@ from hybridcalc.engines.llamacpp.memory import UNBOUNDED
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.rules import RULES
+from hybridcalc.engines.llamacpp.saved import Slot, served
 from hybridcalc.engines.llamacpp.shrink import Shrunk, shrunk
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding, find
@@ -89,6 +90,13 @@ class Plan(Shown, Figures):
         said = f"host memory: a context checkpoint takes {format_bytes(each)}, {format_bytes(most)} of them at most"
         if limit:
             said += f"; done prompts {f'up to {limit:,} MiB' if limit > 0 else 'without limit'} (--cache-ram)"
+        prompt, args = self.workload.longest, self.args
+        if prompt:
+            left = served(
+                Slot(), prompt, 0, batch=self.ready.n_batch, ubatch=self.ready.n_ubatch, limit=args.ctx_checkpoints
+            )[1]
+            where = " and ".join(f"{each:,}" for each in left)
+            said += f"; a prompt of {prompt:,} tokens leaves {len(left) or 'none'}{' at ' if left else ''}{where}"
         return said
 
     @property
