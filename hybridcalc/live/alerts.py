@@ -1,10 +1,12 @@
 """Rules for Prometheus and a dashboard for Grafana that say what ``live`` says.
 
-    state pool    queue > 0 and running >= floor(K / S)        K = used + available + evictable slots
-    KV            queue > 0 and usage > 0.95, or requests retracted or preempted in the last minutes
-    limit         queue > 0, running at a limit, pools below
+    state pool    queue > 0, and running >= floor(K / S) or slots > 0.95        K = used + available + evictable slots
+    KV            queue > 0, and usage > 0.95 or requests retracted or preempted in the last minutes, unless states bind
+    limit         vLLM: requests wait for capacity, and blocks are not full
+    no pool       queue > 0, and none of these
 
-S is the number of slots a request keeps: a figure of the launch, given as it is planned.
+S is the number of slots a request keeps: a figure of the launch, given as it is planned. A model without states exports
+0 slots, which bind nothing.
 """
 
 import json
@@ -15,6 +17,21 @@ from hybridcalc.live.verdict import FULL
 MINUTES = 5
 SLOTS = "(sglang:mamba_used_tokens + sglang:mamba_available_tokens + sglang:mamba_evictable_tokens)"
 TOKENS = "(sglang:kv_used_tokens + sglang:kv_available_tokens + sglang:kv_evictable_tokens)"
+WAITS, VLLM_WAITS = "sglang:num_queue_reqs > 0", "vllm:num_requests_waiting > 0"
+RETRACTED = f"max_over_time(sglang:num_retracted_reqs[{MINUTES}m]) > 0"
+KV_FULL = f"(sglang:kv_used_tokens / {TOKENS} > {FULL} or sglang:full_token_usage > {FULL})"
+BLOCKS_FULL = f"vllm:kv_cache_usage_perc > {FULL}"
+PREEMPTED = f"increase(vllm:num_preemptions_total[{MINUTES}m]) > 0"
+DEFERRED = 'vllm:num_requests_waiting_by_reason{reason="deferred"}'
+FOR_MEMORY = f"((vllm:num_requests_waiting - ignoring(reason) {DEFERRED}) or vllm:num_requests_waiting) > 0"
+"""All that wait but those that are deferred, where a release says how many."""
+CAPACITY = 'vllm:num_requests_waiting_by_reason{reason="capacity"} > 0'
+
+
+def states_bind(slots: int) -> str:
+    """Requests wait for state slots."""
+    reached = f"sglang:num_running_reqs >= floor(({SLOTS} > 0) / {slots})"
+    return f"{WAITS} and ({reached} or sglang:mamba_usage > {FULL})"
 
 
 def recorded(slots: int) -> tuple[tuple[str, str], ...]:
@@ -32,34 +49,28 @@ def recorded(slots: int) -> tuple[tuple[str, str], ...]:
 
 def alerts(slots: int) -> tuple[tuple[str, str, str], ...]:
     """Alerting rules: name, expression, what it says."""
-    waits = "sglang:num_queue_reqs > 0"
+    state, kv = states_bind(slots), f"({WAITS} and ({KV_FULL} or {RETRACTED}))"
+    blocks = f"({FOR_MEMORY} and ({BLOCKS_FULL} or {PREEMPTED}))"
+    limit = f"({CAPACITY} unless ignoring(reason) {blocks})"
     return (
-        (
-            "StatePoolBinds",
-            f"{waits} and sglang:num_running_reqs >= floor({SLOTS} / {slots})",
-            f"Requests wait for state slots: K // {slots} run. Raise --mamba-full-memory-ratio.",
-        ),
+        ("StatePoolBinds", state, f"Requests wait for state slots: K // {slots} run. Raise --mamba-full-memory-ratio."),
         (
             "KvBinds",
-            f"({waits} and sglang:kv_used_tokens / {TOKENS} > {FULL}) or sglang:num_retracted_reqs > 0",
+            f"{kv} unless ({state})",
             "Requests wait for KV, or are retracted. Lower --mamba-full-memory-ratio.",
         ),
-        (
-            "BlocksBind",
-            f"(vllm:num_requests_waiting > 0 and vllm:kv_cache_usage_perc > {FULL})"
-            f" or increase(vllm:num_preemptions_total[{MINUTES}m]) > 0",
-            "Requests wait for blocks, or are preempted: states and KV share them.",
-        ),
+        ("BlocksBind", blocks, "Requests wait for blocks, or are preempted: states and KV share them."),
+        ("LimitBinds", limit, "Requests wait, and blocks are free: raise --max-num-seqs."),
         (
             "NoPoolBinds",
-            f"({waits} and sglang:num_running_reqs < floor({SLOTS} / {slots}) and sglang:kv_used_tokens / {TOKENS}"
-            f" <= {FULL}) or (vllm:num_requests_waiting > 0 and vllm:kv_cache_usage_perc <= {FULL})",
+            f"({WAITS} unless ({state}) unless {kv})"
+            f" or ({VLLM_WAITS} unless {blocks} unless ignoring(reason) {CAPACITY})",
             "Requests wait and no pool is full: a limit, adapters, grammars or a router.",
         ),
         (
             "SlotsBind",
             "llamacpp:requests_deferred > 0",
-            "Requests wait for a slot of llama.cpp: raise -np, and -c with it.",
+            "Requests wait for a slot of llama.cpp: raise --parallel, and --ctx-size with it.",
         ),
     )
 

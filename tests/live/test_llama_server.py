@@ -77,7 +77,7 @@ def test_figures_are_those_of_a_real_server_and_of_the_plan(kind: str, tmp_path:
     assert found["requests_queued"] == int(metrics["llamacpp:requests_deferred"]) == 2
     assert found["per_worker"][0]["limit"] == props["total_slots"] == plan.ready.sequences
     assert found["T"] == 3 * props["default_generation_settings"]["n_ctx"] == plan.engine_figures["n_ctx"]
-    assert least <= found["tokens_per_request"] <= most
+    assert round(least, 4) <= found["tokens_per_request"] <= round(most, 4)
     assert found["usage"]["kv"] == pytest.approx(3 * found["tokens_per_request"] / found["T"], abs=1e-4)
     assert (found["binding"], found["planned_from"], found["model"]) == ("limit", "the launch line", str(path))
     (more,) = found["suggestions"]
