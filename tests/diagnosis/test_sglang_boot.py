@@ -106,6 +106,18 @@ def test_a_size_that_is_printed_of_a_half_fits() -> None:
     assert "qwen3.5-27b" in [candidate.model for candidate in answer("\n".join(made.log_lines)).candidates]
 
 
+@pytest.mark.parametrize("name", ["falcon-mamba-7b", "codestral-mamba-7b", "mamba-2.8b"])
+def test_models_of_states_alone_are_found_by_their_states(name: str) -> None:
+    """No token takes KV: 0.00 GB of it is what such a model prints, and no complaint."""
+    model = load_model(name)
+    made = plan(model, ServerArgs(tp_size=2), rest_gib=20.0)
+    for named in (None, model):
+        found = answer("\n".join(made.log_lines), model=named)
+        assert name in [candidate.model for candidate in found.candidates]
+        assert not [finding for finding in found.findings if finding.rule in ("HC101",)]
+        assert all(candidate.kv_bytes == 0 for candidate in found.candidates)
+
+
 POOLS = (
     "Mamba Cache is allocated. max_mamba_cache_size: {slots}, conv_state size: 0.46GB, ssm_state size: 13.04GB\n"
     "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: {tokens}, KV size: 15.03 GB\n"

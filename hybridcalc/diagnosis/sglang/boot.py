@@ -303,7 +303,8 @@ def _notes_on_pools(case: Case) -> None:
             which = "; ".join(f"{pool.rank or 'a rank'} {_pool_text(pool)}" for pool in kept[:MOST_NAMED])
             answer.find("HC103", f"ranks differ in their {name} pools: {which}")
     sizes = len({candidate.sizes for candidate in answer.candidates})
-    if pools.cell is not None and not pools.tokens_sized:
+    stateful = bool(answer.candidates) and not any(candidate.kv_bytes for candidate in answer.candidates)
+    if pools.cell is not None and not pools.tokens_sized and not stateful:
         printed = sizes_text(pools.kv, *KV_SIZES) if pools.kv is not None else ""
         answer.find("HC107", f"the KV pool is printed as {printed} GiB: what a token takes is not known")
     if sizes > 1 or len({candidate.model for candidate in answer.candidates}) > 1:

@@ -28,9 +28,9 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
 from hybridcalc.diagnosis.question import Launched, Question, echoed, models_with_states, same_class
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import Constants, architecture_constants
+from hybridcalc.engines.sglang.constants import Constants, architecture_constants, slot_and_cell
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import GIB, parse_dtype, short_dtype
@@ -253,6 +253,14 @@ def exact_sizes(constants: Constants) -> ExactSizes:
     return ExactSizes(int(both), int(conv), int(ssm), int(token))
 
 
+def model_sizes(model: Architecture, args: ServerArgs, rules: RuleSet) -> ExactSizes:
+    """The sizes of a model, 0 for a token where all its layers keep states; what `architecture_constants` raises."""
+    if model.window_layers:
+        return exact_sizes(architecture_constants(model, args, rules))
+    slot, cell = slot_and_cell(model, args, rules)
+    return ExactSizes(slot.bytes, slot.conv_bytes, slot.ssm_bytes, cell.target_bytes)
+
+
 def fits(exact: ExactSizes, bounds: Bounds) -> bool:
     """Whether pools of these exact sizes would have been printed as they were."""
     conv, ssm, token = bounds
@@ -375,7 +383,7 @@ def _why_not(
     """What the log prints that the model has not: as the flags have it, with the KV dtype that is printed."""
     printed = KV_DTYPES.get(dtype or "", (args.kv_cache_dtype,))
     tried = args if args.kv_cache_dtype in printed else replace(args, kv_cache_dtype=printed[0])
-    exact = exact_sizes(architecture_constants(model, tried, rules_for(args.engine_version)[0]))
+    exact = model_sizes(model, tried, rules_for(args.engine_version)[0])
     yield from mismatches(exact, state, kv, args)
     if tried is not args and args.kv_cache_dtype != "auto":
         yield f"its KV is {dtype}, not {args.kv_cache_dtype}"
@@ -426,7 +434,7 @@ def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]
 def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
     args = ServerArgs(tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version)
     try:
-        return exact_sizes(architecture_constants(model, args, rules_for(version)[0]))
+        return model_sizes(model, args, rules_for(version)[0])
     except HybridcalcError:
         return None
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
-from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell, kv_layers, stage_cell, window_kv
+from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, KvCell, draft_layers, kv_cell, kv_layers, stage_cell, window_kv
 from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.states import slot_parts, state_slot
+from hybridcalc.engines.sglang.states import StateSlot, slot_parts, state_slot
 from hybridcalc.errors import InputError, UnknownFamily
 
 Range = tuple[Fraction, Fraction]
@@ -39,15 +39,23 @@ class Constants(NamedTuple):
     kv_range: Range | None = None
 
 
+def slot_and_cell(model: Architecture, args: ServerArgs, rules: RuleSet) -> tuple[StateSlot, KvCell]:
+    """A model's slot and cell without a draft's KV; the cell is empty where no layer keeps a growing KV.
+
+    Raises InputError without recurrent layers, ShardingError for a tp that does not divide.
+    """
+    check_model(rules, model.architecture)
+    if model.state is None:
+        raise InputError(f"{model.name} has no recurrent layer: there is no state pool to size")
+    return state_slot(model, args), kv_cell(model, replace(args, speculative_algorithm=None), rules)
+
+
 def architecture_constants(model: Architecture, args: ServerArgs, rules: RuleSet) -> Constants:
     """Both sizes of a model, exact, without a draft model's KV.
 
     Raises InputError for a model that has only one of the two caches, ShardingError for a tp that does not divide.
     """
-    check_model(rules, model.architecture)
-    if model.state is None:
-        raise InputError(f"{model.name} has no recurrent layer: there is no state pool to size")
-    slot, cell = state_slot(model, args), kv_cell(model, replace(args, speculative_algorithm=None), rules)
+    slot, cell = slot_and_cell(model, args, rules)
     if not cell.layers:
         kind = "sliding-window layers alone" if model.window_layers else "no attention layer"
         raise InputError(
