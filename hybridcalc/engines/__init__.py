@@ -98,12 +98,15 @@ class Engines(Mapping[str, "Engine"]):
             from hybridcalc.shell.launch import Launchers
 
             starters = {name: row.starter for name, row in self.rows.items()}
-            self._launchers = Launchers(starters, lambda name: self[name].flags.names)
+            self._launchers = Launchers(
+                starters, lambda name: self[name].flags.names, lambda name: self[name].environment
+            )
         return self._launchers
 
     def launch(self, line: str | Sequence[str]) -> "Launch":
         """The one launch of a text that somebody pasted, or of an argument list. Raises InputError for none or more."""
-        from hybridcalc.shell.launch import Launch, words_of
+        from hybridcalc.shell.launch import Launch
+        from hybridcalc.shell.source import words_of
 
         started = self.launchers.find(words_of(line), {}) if not isinstance(line, str) else None
         if isinstance(started, Launch):  # most: no shell has anything left to do

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.manifests.fields import names_of, split_words
+from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.scripts import launches_of_words
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
@@ -71,7 +71,7 @@ def resolved_words(
     """
     if isinstance(node, Scalar):
         text, missing = replaced(node.text(), pattern, known)
-        return [] if node.empty else _marked(split_words(text), missing)
+        return [] if node.empty else marked(split_words(text), missing)
     words: list[Word] = []
     for item in node.items if isinstance(node, Items) else []:
         spend(words=1)
@@ -92,7 +92,7 @@ def _is_script(words: Sequence[Word]) -> bool:
     return bool(words) and SCRIPT_OPTION.fullmatch(words[-1]) is not None
 
 
-def _marked(words: list[Word], missing: Mapping[str, str]) -> list[Word]:
+def marked(words: list[Word], missing: Mapping[str, str]) -> list[Word]:
     """Words that hold a reference nobody resolved, with the reason why."""
     marked: list[Word] = []
     for word in words:
@@ -118,7 +118,8 @@ def launches(
     if serving is not None and arguments[:1] in ([], list(serving.words[:1])):
         return [serving._replace(words=(*serving.words, *arguments[1:]), env=env)]
     if not words:
-        return configured(env, image)
+        made = ENGINES.launchers.by_variables(env, image)
+        return [] if made is None else [made]
     found = launches_of_words(words, env, outside) if words else []
     for at, word in enumerate(words if not found else ()):  # a whole command line as one word
         if not word.why and word.chars is not None and _is_command_line(word):
@@ -129,28 +130,6 @@ def launches(
     if not found and bare and words and not (entry and not entry[0].startswith("-")):
         found = _arguments_alone([*entry, *arguments], env, image)
     return [launch if launch.image else launch._replace(image=str(image)) for launch in found]
-
-
-def configured(env: Mapping[str, Setting], image: str) -> list[Launch]:
-    """What an image starts that makes an engine's flags of variables: ``NIM_MAX_MODEL_LEN``, ``MAX_MODEL_LEN``."""
-    for engine, prefix in ENGINES.launchers.configured(image):
-        names, read = names_of(engine), [env[name] for name in env if prefix and name in ENGINES[engine].environment]
-        words: list[Word] = []
-        model: Word | None = None
-        for name, setting in env.items():
-            flag = name.removeprefix(prefix).lower().replace("_", "-")
-            if not name.startswith(prefix) or not setting.words:
-                continue
-            if flag in ("model-name", "model"):
-                model = setting.words[0]
-            elif flag in names and setting not in read:
-                words += (setting.words[0].instead(f"--{flag}"), setting.words[0])
-        if read and read[0].words:  # the engine reads them itself
-            return [Launch(engine, (), env, read[0].words[0].place, image=image, model=model)]
-        if words:
-            model = model or words[0].instead(image.rpartition("/")[2].partition(":")[0])
-            return [Launch(engine, tuple(words), env, words[0].place, image=image, model=model)]
-    return []
 
 
 def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) -> list[Launch]:

@@ -121,8 +121,8 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
     last = {line.name: line.text for line in lines}
     image, execute = last.get("Image"), last.get("Exec")
     name = source.path.rpartition("/")[2]
-    if image is not None and execute is not None:
-        words = split_words(execute)
+    if image is not None:
+        words = split_words(execute) if execute is not None else []
         mounts = [
             mount
             for line in lines

@@ -14,6 +14,7 @@ from hybridcalc.manifests.controllers import model_near
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
 from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.kubernetes import read_documents, shared
+from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.templates import Values, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
@@ -61,6 +62,8 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
             yield from read_native(node, outside)
         elif is_compose(node):
             yield from read_compose(node, outside, beside)
+        elif is_llama_swap(node):
+            yield from read_llama_swap(node, outside)
         elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
             words = tuple(field_words(node, engine))
             model = model_field(node) or beside.model_of(source.path.rpartition("/")[2])

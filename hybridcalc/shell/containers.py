@@ -7,10 +7,10 @@ What stands in an array that nobody knows is taken for options.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.shell.source import Setting, Word, assignment
+from hybridcalc.shell.source import Place, Setting, Word, assignment
 
 RUNTIME_VALUES = frozenset({
     "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
@@ -19,6 +19,45 @@ RUNTIME_VALUES = frozenset({
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
 _VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
+
+
+class ByVariables(NamedTuple):
+    """An engine that an image starts by variables alone: its arguments, where the first of these stands, its model."""
+
+    engine: str
+    words: tuple[Word, ...]
+    place: Place
+    model: Word | None
+
+
+def of_variables(
+    engines: Iterable[tuple[str, str]],
+    env: Mapping[str, Setting],
+    image: str,
+    flags: Callable[[str], Collection[str]],
+    read: Callable[[str], Collection[str]],
+) -> ByVariables | None:
+    """What an image starts that makes an engine's flags of variables (``NIM_MAX_MODEL_LEN``), or whose engine reads
+    them (``LLAMA_ARG_CTX_SIZE``). ``engines``: those of the image, with what the names of their variables begin with.
+    """
+    for engine, prefix in engines:
+        own = [env[name] for name in env if prefix and name in read(engine)]
+        words: list[Word] = []
+        model: Word | None = None
+        for name, setting in env.items():
+            flag = "--" + name.removeprefix(prefix).lower().replace("_", "-")
+            if not name.startswith(prefix) or not setting.words:
+                continue
+            if flag in ("--model-name", "--model"):
+                model = setting.words[0]
+            elif flag in flags(engine) and setting not in own:
+                words += (setting.words[0].instead(flag), setting.words[0])
+        if own and own[0].words:
+            return ByVariables(engine, (), own[0].words[0].place, model)
+        if words:
+            model = model or words[0].instead(image.rpartition("/")[2].partition(":")[0])
+            return ByVariables(engine, tuple(words), words[0].place, model)
+    return None
 
 
 class Container(NamedTuple):

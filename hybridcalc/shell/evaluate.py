@@ -17,19 +17,10 @@ from hybridcalc.shell.bounds import allowance, spend
 from hybridcalc.shell.builtins import DECLARING, RAN, Builtins, Status, runs_after
 from hybridcalc.shell.commands import ASSIGNMENT, ESCAPE, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
 from hybridcalc.shell.conditions import both, either, matches, opposite
-from hybridcalc.shell.launch import (
-    HANDING_ON,
-    SCRIPT_OPTION,
-    Inner,
-    Launch,
-    Launchers,
-    arguments_alone,
-    takes_script,
-    words_of,
-)
+from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, arguments_alone, takes_script
 from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes
-from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved
+from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved, words_of
 from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
 
 MOST_LAUNCHES = 2_000

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import SHELL_DECIDES, Place, Setting, Source, Text, Word, assignment, is_unresolved
+from hybridcalc.shell.source import Place, Setting, Text, Word, assignment
 
 SILENT = frozenset({
     "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
@@ -122,10 +122,17 @@ class Inner(NamedTuple):
 
 
 class Launchers:
-    """Every engine that can be started, by name. ``flags`` gives the flags of one, which is loaded only for that."""
+    """Every engine that can be started, by name. ``flags`` gives the flags of one, which is loaded only for that, and
+    ``variables`` those that it reads in place of flags.
+    """
 
-    def __init__(self, starters: Mapping[str, Starter], flags: Callable[[str], Collection[str]]) -> None:
-        self.starters = starters
+    def __init__(
+        self,
+        starters: Mapping[str, Starter],
+        flags: Callable[[str], Collection[str]],
+        variables: Callable[[str], Collection[str]] = lambda _: (),
+    ) -> None:
+        self.starters, self.variables = starters, variables
         self.flags = cache(lambda engine: frozenset(name for name in flags(engine) if name.startswith("--")))
         """The long flags of an engine."""
         self._programs = {program: name for name, starter in starters.items() for program in starter.programs}
@@ -246,6 +253,13 @@ class Launchers:
                 if re.search(pattern, image.lower()):
                     yield name, prefix
 
+    def by_variables(self, env: Mapping[str, Setting], image: str) -> Launch | None:
+        """What an image starts whose arguments are variables."""
+        from hybridcalc.shell.containers import of_variables
+
+        made = of_variables(self.configured(image), env, image, self.flags, self.variables)
+        return made and Launch(made.engine, made.words, env, made.place, image=image, model=made.model)
+
     def serving(self, image: Word) -> Launch | None:
         """What an image starts without arguments, or with those alone that it then has; None for most images."""
         for name, starter in self.starters.items():
@@ -360,6 +374,8 @@ class Launchers:
         serving = self.serving(found.image)
         if serving is not None and rest[:1] in ((), serving.words[:1]):
             return serving._replace(words=(*serving.words, *rest[1:]), env=env, gpus=gpus)
+        if not rest and (made := self.by_variables(env, image)) is not None:
+            return made._replace(model=made.model or self.model_of(made.words, mounts), gpus=gpus)
         engine = self.image_engine(image)
         if engine is not None and rest and rest[0] == "serve":
             return Launch(engine, rest[1:], env, found.image.place, image=image, gpus=gpus)
@@ -378,18 +394,6 @@ def arguments_alone(words: Sequence[Word], env: Mapping[str, Setting]) -> Launch
             return Launch("", tuple(words[at:]), {**env, **own}, word.place) if word.startswith("-") else None
         own[assigned[0]] = assigned[1]
     return None
-
-
-def words_of(arguments: Sequence[str]) -> list[Word]:
-    """An argument list that a shell has split already, as words of one line."""
-    source = Source("", " ".join(arguments))
-    words: list[Word] = []
-    begin = 0
-    for text in arguments:
-        why = SHELL_DECIDES if is_unresolved(text) else ""
-        words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
-        begin += len(text) + 1
-    return words
 
 
 def takes_script(words: Sequence[Word]) -> bool:

@@ -309,3 +309,15 @@ def matched(raw: Text, text: str) -> Text | None:
         spots.append(raw.at(at))
         at += 1
     return Text(raw.source, text, raw.at(0), spots)
+
+
+def words_of(arguments: Sequence[str]) -> list[Word]:
+    """An argument list that a shell has split already, as words of one line."""
+    source = Source("", " ".join(arguments))
+    words: list[Word] = []
+    begin = 0
+    for text in arguments:
+        why = SHELL_DECIDES if is_unresolved(text) else ""
+        words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
+        begin += len(text) + 1
+    return words

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from deployment_files import flags, read, write
 
+from hybridcalc.manifests.find import read_file
+
 
 def test_compose_interpolates_from_env_file_and_defaults_and_reads_merged_services() -> None:
     listed, folded, shell = read("compose/compose.yaml")
@@ -138,3 +140,73 @@ def test_a_container_of_llama_cpp_may_be_told_by_variables_alone(tmp_path: Path)
     assert (found.engine, found.words, found.model, found.place.line) == ("llama.cpp", (), "/m/qwen3.5-27b.gguf", 5)
     (tmp_path / "compose.yaml").write_text(service + "      OTHER: 1\n", "utf-8")
     assert read(tmp_path / "compose.yaml") == ()
+
+
+SWAP = """\
+startPort: 9000
+macros:
+  server: |
+    # wherever it lies
+    /app/llama-server --port ${PORT}
+  folder: /models
+  context: 4096
+models:
+  first:
+    macros: {context: 8192}
+    cmd: |
+      ${server}
+      -m ${folder}/${MODEL_ID}.gguf
+      # of each
+      -c ${context} -np ${slots}
+  second:
+    env: [CUDA_VISIBLE_DEVICES=0]
+    cmd: docker run --name ${MODEL_ID} vllm/vllm-openai:v0.33.0 --model org/m --max-model-len ${context} --port ${PORT}
+"""
+
+
+def test_macros_of_llama_swap_are_filled_in(tmp_path: Path) -> None:
+    """A model's own before the file's; the port counts from startPort; what no macro has is unresolved, by name."""
+    (tmp_path / "config.yaml").write_text(SWAP, "utf-8")
+    found = read_file(str(tmp_path / "config.yaml"), {}).deployments
+    assert [(one.engine, one.name) for one in found] == [("llama.cpp", "first"), ("vllm", "second")]
+    shown = [" ".join(f"?{word}" if word.why else str(word) for word in one.words) for one in found]
+    assert shown == [
+        "--port 9000 -m /models/first.gguf -c 8192 -np ?${slots}",
+        "--model org/m --max-model-len 4096 --port 9000",
+    ]
+    assert "slots comes from outside" in str(found[0].words[-1].why)
+    given = read_file(str(tmp_path / "config.yaml"), {"slots": "4"}).deployments[0]
+    assert [str(word) for word in given.words[-2:]] == ["-np", "4"] and not given.words[-1].why
+    assert found[0].words[2].place.line == 13 and list(found[1].env) == ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_macros_that_hold_each_other_end(tmp_path: Path) -> None:
+    text = "macros: {a: '${b}${b}', b: '${a}${a}'}\nmodels: {m: {cmd: 'llama-server ${a} -c 10'}}\n"
+    (tmp_path / "config.yaml").write_text(text, "utf-8")
+    [found] = read_file(str(tmp_path / "config.yaml"), {}).deployments
+    assert found.words[0].why and [str(word) for word in found.words[1:]] == ["-c", "10"]
+
+
+IMAGE = "ghcr.io/ggml-org/llama.cpp:server-cuda"
+BY_VARIABLES = {
+    "run.sh": f"docker run --gpus all -e LLAMA_ARG_MODEL=/m/x.gguf --env LLAMA_ARG_CTX_SIZE=4096 {IMAGE}\n",
+    "x.container": f"[Container]\nImage={IMAGE}\nEnvironment=LLAMA_ARG_MODEL=/m/x.gguf LLAMA_ARG_CTX_SIZE=4096\n",
+    "x.yaml": f"containers:\n- image: {IMAGE}\n  env:\n  - {{name: LLAMA_ARG_MODEL, value: /m/x.gguf}}\n"
+    "  - {name: LLAMA_ARG_CTX_SIZE, value: '4096'}\n",
+}
+
+
+@pytest.mark.parametrize("name", BY_VARIABLES)
+def test_variables_alone_start_an_engine_that_reads_them(name: str, tmp_path: Path) -> None:
+    """In a docker run, a Quadlet and a container."""
+    (tmp_path / name).write_text(BY_VARIABLES[name], "utf-8")
+    [found] = read_file(str(tmp_path / name), {}).deployments
+    assert (found.engine, list(found.words), found.launch.image) == ("llama.cpp", [], IMAGE)
+    assert {key: setting.text for key, setting in found.env.items()} == {
+        "LLAMA_ARG_MODEL": "/m/x.gguf", "LLAMA_ARG_CTX_SIZE": "4096",
+    }  # fmt: skip
+
+
+def test_an_image_without_such_variables_starts_none(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"docker run -e OTHER=1 {IMAGE}\n", "utf-8")
+    assert read_file(str(tmp_path / "run.sh"), {}).deployments == ()
