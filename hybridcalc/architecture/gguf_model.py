@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.families import RecurrentState
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.gguf import Header, read_header
-from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError, NotModelled, printable, quoted
 
 MOST_LAYERS, LARGEST = 4096, 2**31
@@ -157,6 +157,8 @@ KINDS = {
     "lfm2moe": GgufKind("Lfm2MoeForCausalLM", _windows, _shortconv),
     "kimi-linear": GgufKind("KimiLinearForCausalLM", _headless, _kda),
     "kimi-k3": GgufKind("KimiK3ForConditionalGeneration", _headless, _kda),
+    "glm5-next": GgufKind("Glm5NextForConditionalGeneration", _headless, _kda),
+    "bailingmoe3": GgufKind("BailingMoeV3ForCausalLM", _headless, _kda),
     "jamba": GgufKind("JambaForCausalLM", _headless, _mamba1),
     "mamba": GgufKind("MambaForCausalLM", _all("s"), _mamba1),
     "mamba2": GgufKind("Mamba2ForCausalLM", _all("s"), _mamba2),
@@ -212,6 +214,16 @@ def _architecture(header: Header, where: str, path: str) -> Architecture:
     )
 
 
+def _index(keys: Keys) -> IndexCache | None:
+    """The keys that an indexer caches; None without one. Raises NotModelled where layers share one."""
+    width = keys.number("attention.indexer.key_length", 0)
+    if not width:
+        return None
+    if not all(keys.by_layer("attention.indexer.types", 1)):
+        raise NotModelled("layers that share an indexer", lacking="indexers that layers share")
+    return IndexCache(width, max(1, keys.number("attention.indexer.kpool", 1)))
+
+
 def _attention(keys: Keys, layers: str) -> AttentionKV | None:
     """Rows of K and V: a latent one with MLA, else those of the KV heads of the layers that have any."""
     if not set(layers) & set("abw"):
@@ -227,5 +239,5 @@ def _attention(keys: Keys, layers: str) -> AttentionKV | None:
         rank = keys.number("attention.kv_lora_rank")
         if not rank <= key * max(counts):
             raise ConfigError(f"{keys.kind}.attention.key_length {key} is below attention.kv_lora_rank {rank}")
-        return LatentKV(rank, key * max(counts) - rank)
+        return LatentKV(rank, key * max(counts) - rank, _index(keys))
     return GroupedQueryKV(max(counts), key, value)

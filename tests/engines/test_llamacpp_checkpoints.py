@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llamacpp_server import boot, write_tiny
 
 from hybridcalc import llamacpp, load_model
-from hybridcalc.engines.llamacpp.saved import Slot, served
+from hybridcalc.engines.llamacpp.saved import ServerSlot, served
 
 PLACE = r"\(pos_min = -?\d+, pos_max = -?\d+, n_tokens ="
 MARKS = re.compile(
@@ -58,7 +58,7 @@ def test_a_server_saves_and_goes_on_as_said(kind: str, seed: int, settings: dict
             printed[-1] = (int(mark["restored"] or 0), printed[-1][1])
     ready = llamacpp.plan(load_model(str(path)), llamacpp.ContextParams(n_ctx=4096)).ready
     assert sizes == {f"{ready.checkpoint_bytes / 2**20:.3f}"}
-    slot, before = Slot(), list[int]()
+    slot, before = ServerSlot(), list[int]()
     for prompt, (restored, made) in zip(prompts, printed, strict=True):
         agreed = next((at for at, (one, other) in enumerate(zip(prompt, before, strict=False)) if one != other), None)
         agreed = min(len(prompt), len(before)) if agreed is None else agreed
@@ -75,16 +75,16 @@ def test_a_server_saves_and_goes_on_as_said(kind: str, seed: int, settings: dict
 def test_a_long_prompt_leaves_two() -> None:
     """At N - 4 - ubatch and at N - 4; a short one its tail alone; nothing where none are kept."""
     usual = {"batch": 2048, "ubatch": 512, "limit": 32}
-    assert served(Slot(), 10_000, 0, **usual)[1] == (9_484, 9_996)
-    assert served(Slot(), 300, 0, **usual)[1] == (296,)
-    assert not served(Slot(), 3, 0, **usual)[1]
-    assert not served(Slot(), 10_000, 0, batch=2048, ubatch=512, limit=0)[1]
+    assert served(ServerSlot(), 10_000, 0, **usual)[1] == (9_484, 9_996)
+    assert served(ServerSlot(), 300, 0, **usual)[1] == (296,)
+    assert not served(ServerSlot(), 3, 0, **usual)[1]
+    assert not served(ServerSlot(), 10_000, 0, batch=2048, ubatch=512, limit=0)[1]
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 5000)), max_size=12), st.integers(1, 6))
 def test_a_slot_keeps_no_more_than_its_limit(prompts: list[tuple[int, int]], limit: int) -> None:
     """Places ascend, none lies beyond the prompt, and where it goes on is one of them, or the start."""
-    slot = Slot()
+    slot = ServerSlot()
     for prompt, agreed in prompts:
         start = slot.resumed(min(agreed, prompt), prompt)
         assert start in (0, slot.held, *(each.tokens for each in slot.checkpoints)) and start < prompt

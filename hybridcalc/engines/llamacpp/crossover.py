@@ -41,7 +41,7 @@ def _holdings(ready: Prepared) -> Holdings:
 def _curve(ready: Prepared) -> KvCurve:
     """KV bytes over the length of one sequence; windows stop growing when they are full."""
     windows = [cache for cache in ready.caches if cache.name == "window"]
-    growing = sum(cache.layers * (cache.k_row + cache.v_row) for cache in ready.caches if cache.name == "all")
+    growing = sum(cache.layers * (cache.k_row + cache.v_row) for cache in ready.caches if cache.name != "window")
     if not windows or not ready.model.window:
         return KvCurve(growing)
     return KvCurve(growing, sum(each.layers * (each.k_row + each.v_row) for each in windows), ready.model.window)

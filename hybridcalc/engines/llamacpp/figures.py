@@ -13,7 +13,7 @@ from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, Weighed, compute_buffer, vocabulary_of, weighed, weights_of
 from hybridcalc.engines.llamacpp.placement import Device, Devices, placed
-from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
+from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared, prepare
 from hybridcalc.steps import BudgetLine
 from hybridcalc.units import GIB, MIB
 
@@ -162,7 +162,9 @@ class Figures:
         """Every buffer of the context, and what the host keeps beside it."""
         ready, lines = self.ready, []
         for cache in (*ready.caches, *([ready.draft] if ready.draft is not None else [])):
-            name = {"all": "KV", "window": "KV of windows", "draft": "KV of the draft"}[cache.name]
+            name = {"all": "KV", "window": "KV of windows", "draft": "KV of the draft", "index": "keys of the index"}[
+                cache.name
+            ]
             size = cache.k_bytes + cache.v_bytes
             streams = f" x {cache.streams} streams" if cache.streams > 1 else ""
             why = f"{cache.layers} layers x {cache.cells:,} cells{streams} x ({cache.k_row:,} + {cache.v_row:,}) B"
@@ -181,17 +183,19 @@ class Figures:
             lines.append(BudgetLine("logits on the host", "other", 0, size, f"{ready.sequences} tokens of a step"))
         return tuple(lines)
 
+    def _cache_line(self, cache: CellCache) -> str:
+        """The line of a KV cache."""
+        k, v = cache.k_bytes, cache.v_bytes
+        return (
+            f"llama_kv_cache: size = {(k + v) / MIB:7.2f} MiB ({cache.cells:6} cells, {cache.layers:3} layers, "
+            f"{self.ready.sequences:2}/{cache.streams} seqs), K ({self.args.type_k}): {k / MIB:7.2f} MiB, "
+            f"V ({self.args.type_v}): {v / MIB:7.2f} MiB"
+        )
+
     @property
     def log_lines(self) -> list[str]:
         """The lines about caches that the server prints, to the digit."""
-        ready, lines = self.ready, list[str]()
-        for cache in ready.caches:
-            k, v = cache.k_bytes, cache.v_bytes
-            lines.append(
-                f"llama_kv_cache: size = {(k + v) / MIB:7.2f} MiB ({cache.cells:6} cells, {cache.layers:3} layers, "
-                f"{ready.sequences:2}/{cache.streams} seqs), K ({self.args.type_k}): {k / MIB:7.2f} MiB, "
-                f"V ({self.args.type_v}): {v / MIB:7.2f} MiB"
-            )
+        ready, lines = self.ready, [self._cache_line(cache) for cache in self.ready.caches if cache.name != "index"]
         if ready.state_layers:
             r, s, p = ready.r_bytes, ready.s_bytes, ready.state_bytes - ready.r_bytes - ready.s_bytes
             lines.append(
@@ -199,6 +203,7 @@ class Figures:
                 f"{self.model.num_layers:3} layers, {ready.sequences:2} seqs {ready.copies:2} rs_seq), "
                 f"R (f32): {r / MIB:7.2f} MiB, S (f32): {s / MIB:7.2f} MiB, P (f32): {p / MIB:7.2f} MiB"
             )
+        lines += [self._cache_line(cache) for cache in ready.caches if cache.name == "index"]
         if self.output_bytes:
             lines.append(f"llama_context: output buffer size = {self.output_bytes / MIB:8.2f} MiB")
         return lines
@@ -213,7 +218,7 @@ class Figures:
             "n_ctx_seq": ready.n_ctx_seq,
             "n_seq_max": ready.sequences,
             "streams": ready.streams,
-            "kv_layers": sum(cache.layers for cache in ready.caches),
+            "kv_layers": sum(cache.layers for cache in ready.caches if cache.name != "index"),
             "kv_bytes": ready.kv_bytes,
             "k_bytes": sum(cache.k_bytes for cache in ready.caches),
             "v_bytes": sum(cache.v_bytes for cache in ready.caches),

@@ -181,11 +181,10 @@ def placed(
 def _caches(ready: Prepared) -> list[tuple[int, int]]:
     """Bytes of KV and of states in each layer, those of drafts last."""
     caches = {cache.name: _each(cache) for cache in ready.caches}
+    whole = caches.get("all", 0) + caches.get("index", 0)
+    held = {"a": whole, "b": whole, "w": caches.get("window", 0)}
     state = ready.sequences * (1 + ready.copies) * (ready.r + ready.s) * ELEMENT if ready.state_layers else 0
-    rows = [
-        (caches.get("window" if letter == "w" else "all", 0) if letter in "abw" else 0, state if letter in "sb" else 0)
-        for letter in ready.model.layers
-    ]
+    rows = [(held.get(letter, 0), state if letter in "sb" else 0) for letter in ready.model.layers]
     draft = _each(ready.draft) if ready.draft is not None else 0
     return [*rows, *([(draft, 0)] * ready.model.draft_layers)]
 

@@ -6,7 +6,7 @@
     state = layers x sequences x (1 + copies) x (r + s) x 4       always f32; copies for drafts to roll back to
 
 In the engine's order: llama_init_from_model, llama_context, create_memory. Source: src/llama-context.cpp,
-llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp (b11434). Leaves out: indexer caches.
+llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp, llama-memory-hybrid-idx.cpp (b11434).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 ELEMENT = 4
 """Bytes of an element of a state, and of a logit."""
 PADDING = 256
+POOLED_LATENT, POOLED = 3, 2
+"""Keys' widths in a row of an indexer that pools keys: key, gate and pooled key (glm5-next); key and pooled key
+(qwen4exp): llama-memory-hybrid-idx.cpp indexer_kpool_row.
+"""
 CHECKPOINT_HEAD, CHECKPOINT_LAYER = 20, 24
 """Bytes of a saved state beside its rows: of the sequence, and of a layer that has one."""
 ROLLING_BACK = frozenset({
@@ -209,11 +213,6 @@ def _fitted(args: ContextParams) -> bool:
 def _known(model: Architecture) -> None:
     if model.architecture in UNKNOWN:
         raise NotModelled(f"{model.architecture} is no model of llama.cpp", lacking=f"{model.name} on llama.cpp")
-    for attention in (model.attention, model.window_attention):
-        if getattr(attention, "indexer", None) is not None or getattr(attention, "compressed", None) is not None:
-            raise NotModelled(
-                f"{model.name}: the indexer cache of llama.cpp is not modelled", lacking="indexer caches of llama.cpp"
-            )
 
 
 def _check_types(model: Architecture, args: ContextParams) -> None:
@@ -283,7 +282,20 @@ def _caches(
             shared = args.n_seq_max if args.kv_unified else 1
             held = _pad(min(cells, (model.window or 0) * shared + n_ubatch))
         found.append(CellCache(name, held, streams, layers, _row(k, args.type_k), _row(v, args.type_v) if v else 0))
+    width = _index_width(model)
+    if width and model.attention_layers:
+        found.append(CellCache("index", cells, streams, model.attention_layers, _row(width, args.type_k), 0))
     return found
+
+
+def _index_width(model: Architecture) -> int:
+    """Values of a row of an indexer's cache, one key for all heads; beside it what pooling makes of several."""
+    attention = model.attention
+    if isinstance(attention, LatentKV):
+        index = attention.indexer
+        return 0 if index is None else index.head_dim * (POOLED_LATENT if index.kpool > 1 else 1)
+    compressed = attention.compressed if attention is not None else None
+    return 0 if compressed is None else compressed.head_dim * (POOLED if compressed.ratio > 1 else 1)
 
 
 def _draft(model: Architecture, args: ContextParams, cells: int, streams: int) -> CellCache | None:
@@ -292,7 +304,7 @@ def _draft(model: Architecture, args: ContextParams, cells: int, streams: int) -
     if "draft-mtp" not in (args.spec_type or "").split(",") or not model.draft_layers or attention is None:
         return None
     if isinstance(attention, LatentKV):
-        k, v = attention.kv_lora_rank + attention.qk_rope_head_dim, 0
+        k, v = attention.kv_lora_rank + attention.qk_rope_head_dim + _index_width(model), 0
     else:
         k, v = attention.kv_heads * attention.head_dim, attention.kv_heads * attention.v_head_dim
     return CellCache("draft", cells, streams, model.draft_layers, _row(k, "f16"), _row(v, "f16"))

@@ -17,19 +17,19 @@ TAIL = 4
 """Tokens at the end of a prompt that are computed by themselves."""
 
 
-class Saved(NamedTuple):
+class ContextCheckpoint(NamedTuple):
     """A checkpoint: the tokens before it, and the number of the prompt that left it."""
 
     tokens: int
     prompt: int
 
 
-class Slot(NamedTuple):
+class ServerSlot(NamedTuple):
     """What a slot holds: its checkpoints, oldest first, how many prompts it has served, and the tokens of the last one
     with those of its answer that were fed back.
     """
 
-    checkpoints: tuple[Saved, ...] = ()
+    checkpoints: tuple[ContextCheckpoint, ...] = ()
     prompts: int = 0
     held: int = 0
 
@@ -45,7 +45,7 @@ class Slot(NamedTuple):
 
 
 def served(
-    slot: Slot,
+    slot: ServerSlot,
     prompt: int,
     start: int,
     *,
@@ -54,7 +54,7 @@ def served(
     limit: int,
     min_step: int = MIN_STEP,
     answer: int = 1,
-) -> tuple[Slot, tuple[int, ...]]:
+) -> tuple[ServerSlot, tuple[int, ...]]:
     """The slot after a prompt that is computed from ``start``, and the tokens of each checkpoint that it leaves.
 
     The last token of an ``answer`` is not fed back.
@@ -70,15 +70,15 @@ def served(
         spaced = not held or near or at > held[-1].tokens + min_step
         if (end == prompt or near) and at > 0 and spaced:
             held = _with_room(held, number, limit, min_step)
-            held = [each for each in held if each.tokens != at] + [Saved(at, number)]
+            held = [each for each in held if each.tokens != at] + [ContextCheckpoint(at, number)]
             made.append(at)
         at = end
-    return Slot(tuple(held), number + 1, prompt + max(answer - 1, 0)), tuple(made)
+    return ServerSlot(tuple(held), number + 1, prompt + max(answer - 1, 0)), tuple(made)
 
 
-def _with_room(held: list[Saved], prompt: int, limit: int, min_step: int) -> list[Saved]:
+def _with_room(held: list[ContextCheckpoint], prompt: int, limit: int, min_step: int) -> list[ContextCheckpoint]:
     """Those that stay where one more is to have room."""
-    kept, last, number = list[Saved](), -1, len(held)
+    kept, last, number = list[ContextCheckpoint](), -1, len(held)
     for each in held:
         crowded = number + 1 >= limit and each.prompt != prompt and last >= 0 and each.tokens <= last + min_step
         if crowded:

@@ -16,7 +16,7 @@ from hybridcalc.engines.llamacpp.memory import UNBOUNDED
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.rules import RULES
-from hybridcalc.engines.llamacpp.saved import Slot, served
+from hybridcalc.engines.llamacpp.saved import ServerSlot, served
 from hybridcalc.engines.llamacpp.shrink import Shrunk, shrunk
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding, find
@@ -93,7 +93,12 @@ class Plan(Shown, Figures):
         prompt, args = self.workload.longest, self.args
         if prompt:
             left = served(
-                Slot(), prompt, 0, batch=self.ready.n_batch, ubatch=self.ready.n_ubatch, limit=args.ctx_checkpoints
+                ServerSlot(),
+                prompt,
+                0,
+                batch=self.ready.n_batch,
+                ubatch=self.ready.n_ubatch,
+                limit=args.ctx_checkpoints,
             )[1]
             where = " and ".join(f"{each:,}" for each in left)
             said += f"; a prompt of {prompt:,} tokens leaves {len(left) or 'none'}{' at ' if left else ''}{where}"
