@@ -1,4 +1,4 @@
-"""A plan against what a real llama-server prints: sixteen kinds of tiny models, each booted on the CPU in 3 ways."""
+"""A plan against what a real llama-server prints: eighteen kinds of tiny models, each booted on the CPU in 3 ways."""
 
 import io
 import re
@@ -28,10 +28,12 @@ REASONS = {
 }
 """Rule of a refusal -> what the engine says of it; what it names, the plan names too."""
 REFUSED = {
-    "unified-q8_0": dict.fromkeys(("bailingmoe3", "jamba", "kimi-linear", "lfm2", "lfm2moe", "llama"), "HC203"),
-    "no-flash": {"bailingmoe3": "HC200", "kimi-linear": "HC200"},
+    "unified-q8_0": dict.fromkeys(
+        ("bailingmoe3", "jamba", "kimi-k3", "kimi-linear", "lfm2", "lfm2moe", "llama"), "HC203"
+    ),
+    "no-flash": dict.fromkeys(("bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"), "HC200"),
 }
-"""What does not start, 8 of 48: settings -> kind -> rule."""
+"""What does not start, 11 of 54: settings -> kind -> rule."""
 PARAMETERS = {"n_seq_max": "n_parallel", "type_k": "cache_type_k", "type_v": "cache_type_v"}
 
 

@@ -58,7 +58,8 @@ class Compute(NamedTuple):
 def compute_buffer(ready: Prepared) -> Compute | None:
     """Scratch of a batch: logits of its tokens, the mask, and activations; None where the model's sizes are not known.
 
-    A server that computes logits of its slots' last tokens alone has fewer: the lower bound.
+    A server that computes logits of its slots' last tokens alone has fewer: the lower bound. An indexer scores every
+    cell.
     """
     model, batch = ready.model, ready.n_ubatch
     sizes = widths_of(model) if header_of(model) is None else None
@@ -68,11 +69,12 @@ def compute_buffer(ready: Prepared) -> Compute | None:
         return None
     cells = max((cache.cells for cache in ready.caches), default=0)
     mask, logits = cells * batch * 2, vocabulary * batch * ELEMENT
-    scores = 0 if ready.flash else cells * batch * (model.num_attention_heads or 1) * ELEMENT
+    scored = 2 if any(cache.name == "index" for cache in ready.caches) else int(not ready.flash)
+    scores = scored * cells * batch * (model.num_attention_heads or 1) * ELEMENT
     activations = batch * hidden
     return Compute(
         mask // 2 + 4 * activations,
-        mask + max(logits + 20 * activations, scores),
+        mask + max(logits + 20 * activations, 0 if ready.flash else scores),
         2 * mask + logits + scores + 512 * activations + 2 * ready.sequences * (ready.r + ready.s) * ELEMENT + 4 * MIB,
     )
 
