@@ -197,15 +197,22 @@ def _share(text: str) -> Fraction:
     return share
 
 
+def _text_of(path: str) -> str:
+    """The text of a file of prices. Raises InputError where there is none."""
+    from hybridcalc.manifests.files import file_bytes
+
+    try:
+        return file_bytes(path, LARGEST_PRICES).decode("utf-8", "replace")
+    except (OSError, InputError) as error:
+        why = error.message if isinstance(error, InputError) else (error.strerror or "it cannot be read").lower()
+        raise InputError(f"--prices {quoted(path)}: {why}", fix="name a text file, one GPU=PRICE a line") from None
+
+
 def _prices(searched: Searched) -> dict[str, float]:
     """GPU -> price an hour, of --prices and --price."""
     pairs: list[tuple[str, str]] = []
     if searched.prices is not None:
-        from hybridcalc.manifests.files import file_bytes
-
-        for number, line in enumerate(
-            file_bytes(searched.prices, LARGEST_PRICES).decode("utf-8", "replace").splitlines(), 1
-        ):
+        for number, line in enumerate(_text_of(searched.prices).splitlines(), 1):
             if plain := line.partition("#")[0].strip():
                 pairs.append((plain, f"{searched.prices[:60]}:{number}"))
     pairs += [(part.strip(), "--price") for text in searched.price or () for part in text.split(",") if part.strip()]

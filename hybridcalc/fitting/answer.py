@@ -202,6 +202,7 @@ class Fit:
                 "requests": question.wanted,
             },
             "pace": question.pace,
+            "ranked_by": "gpus" if question.offers[0].price is None else "price",
             "allowed": sorted(question.allowed),
             "deployments": self._records(),
             "refused": [loser.to_dict() for loser in self.losers],

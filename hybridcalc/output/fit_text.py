@@ -7,6 +7,7 @@ from itertools import compress
 from textwrap import wrap
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from hybridcalc.deployment import requests_text
@@ -28,6 +29,7 @@ LABEL = 8
 COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
 HOURLY, RATE = "an hour", "tokens/s"
+MOST_PRICED = 2
 MOST_MODELS = 5
 """Rows of models shown where nobody asks for all."""
 
@@ -43,8 +45,15 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
         first, told = fit.deployments[0], _footer(fit, explain=explain)
         gpus = gpus_text(first.gpus, first.offer)
         serve = _serve(first.gpus) if question.pace is None else "may serve"
-        verdict(out, f"{_price(first)}{gpus} {serve} {asked}{_each(question)}", f"{_requests(first)} at once")
-        used = HEAD + len(_launch_lines(COLUMNS, first)) + sum(len(wrap(text, TOLD)) for _, text in told)
+        said = f"{_price(first)}{gpus} {serve} {asked}{_each(question)}"
+        rest = f"{_requests(first)} at once{_each_hour(first)}"
+        verdict(out, said, rest)
+        used = (
+            HEAD
+            + (len(f"{said}   {rest}") > COLUMNS)
+            + len(_launch_lines(COLUMNS, first))
+            + sum(len(wrap(text, TOLD)) for _, text in told)
+        )
         shown = max(LEAST_ROWS, LINES - used) if fit.top == DEFAULT_TOP and not verbose else fit.top
         _table(out, fit.deployments[:shown])
         out.print()
@@ -67,6 +76,10 @@ def _serve(gpus: int) -> str:
 
 def _price(made: Deployment) -> str:
     return "" if made.offer.price is None else f"{made.cost:,.2f} an hour: "
+
+
+def _each_hour(made: Deployment) -> str:
+    return "" if made.offer.price is None else f", {made.cost / made.certain:,.3g} an hour each"
 
 
 def _table(out: Console, rows: Sequence[Deployment]) -> None:
@@ -152,7 +165,10 @@ def _print_told(out: Console, told: Sequence[tuple[str, str]]) -> None:
     """Lines under a label of their own."""
     for label, text in told:
         lead = f"{INDENT}{label:<{LABEL}} "
-        for number, line in enumerate(wrap(text, max(out.width - len(lead), LEAST_WIDTH))):
+        if out.width - len(lead) < LEAST_WIDTH:
+            out.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, len(INDENT))))
+            continue
+        for number, line in enumerate(wrap(text, out.width - len(lead))):
             out.print(Text((" " * len(lead) if number else lead) + line))
 
 
@@ -172,11 +188,17 @@ def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
 
 
 def _footer(fit: Fit, *, explain: bool) -> list[tuple[str, str]]:
-    """What a step takes, what would be bolder, how replicas are spread, how many lose for what."""
+    """What a step takes, that prices are not known, what would be bolder, how replicas are spread, how many lose for
+    what.
+    """
     said, bold, first = list[tuple[str, str]](), fit.bolder, next(iter(fit.deployments), None)
     pace = None if first is None else pace_of_one(first)
     if pace is not None:
         said.append(("a step", pace_text(pace)))
+    kinds = list(dict.fromkeys(made.offer.name for made in fit.deployments))
+    if len(fit.question.offers) > 1 and first is not None and first.offer.price is None:
+        each = ",".join(f"{name}=P" for name in kinds[:MOST_PRICED])
+        said.append(("price", f"unknown: every GPU counts the same; --price {each}"))
     if bold is not None:
         said.append(("bold", f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)}; check accuracy first"))
     if first is not None and first.shape.copied and first.servers > 1 and first.gpus > GPUS_OF_A_MACHINE:

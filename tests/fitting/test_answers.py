@@ -120,7 +120,7 @@ def test_nothing_that_is_tuned_leaves_more_memory(name: str, model: str) -> None
 def test_a_pace_bounds_requests_and_is_no_promise() -> None:
     """Rows may keep it by their floors, at fewer requests or on more GPUs; beyond any floor nothing serves."""
     asked = {"length": 65536, "concurrency": 200, "gpu": "h200"}
-    free, slow = (fitted("qwen3.5-397b-a17b", **asked, **more) for more in ({}, {"pace": 50}))
+    free, slow = (fitted("Qwen/Qwen3.5-397B-A17B-FP8", **asked, **more) for more in ({}, {"pace": 50}))
     assert all(row["speed_tokens_per_second_per_request"] >= 50 for row in slow.to_records())
     assert any(row["speed_tokens_per_second_per_request"] < 50 for row in free.to_records())
     assert slow.deployments[0].cost > free.deployments[0].cost
@@ -220,6 +220,15 @@ def test_rows_carry_no_finding_of_requests_that_other_servers_run() -> None:
     assert [
         finding for row in found.to_records() for finding in row["findings"] if finding["severity"] == "error"
     ] == []
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-120b", "deepseek-v3", "falcon-mamba-7b", "mamba-2.8b"])
+def test_models_of_one_kind_of_layers_are_fitted_too(model: str) -> None:
+    """KV alone has no ratio of pools, states alone no KV: both engines serve them all the same."""
+    rows = fitted(model, length=2048, concurrency=20, gpu="h200").to_records()
+    assert {row["engine"] for row in rows} == {"sglang", "vllm"}
+    assert all(row["requests_certain"] >= 20 for row in rows)
+    assert not any("--mamba-full-memory-ratio" in row["flags"] for row in rows)
 
 
 def test_nvfp4_is_not_offered_on_amd() -> None:

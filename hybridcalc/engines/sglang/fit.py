@@ -4,7 +4,6 @@ its pools that then admits the most.
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import LatentKV
@@ -12,7 +11,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.planner import prepare
+from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.settings import balance_ratio, by_model, most_served
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
 from hybridcalc.engines.suggest import Change
@@ -48,6 +47,15 @@ def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
 def _axes(model: Architecture, args: ServerArgs, allowed: frozenset[str]) -> Axes:
     """How states are kept for prefixes, the lock of decoding, and dtypes."""
     ready = prepare(model, args)
+    axes = list(_of_states(ready, allowed)) if ready.stage_slot_bytes else []
+    if ACCURACY in allowed and kv_dtype(model, args) in ("bfloat16", "float16"):
+        halved = Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV", "accuracy")
+        axes.append((AS_IT_IS, halved))
+    return tuple(axes)
+
+
+def _of_states(ready: Prepared, allowed: frozenset[str]) -> Axes:
+    """The settings of a model that has states."""
     kept = [AS_IT_IS]
     for strategy, why, risk in (
         ("extra_buffer", "states are tracked beside those that run", "none"),
@@ -69,9 +77,6 @@ def _axes(model: Architecture, args: ServerArgs, allowed: frozenset[str]) -> Axe
         state = {"mamba_ssm_dtype": "bfloat16"}
         if ready.slot.ssm_dtype == "float32" and ready.slot.ssm_bytes:
             halved = Change("--mamba-ssm-dtype bfloat16", state, "halves the temporal state", "accuracy")
-            axes.append((AS_IT_IS, halved))
-        if kv_dtype(model, args) in ("bfloat16", "float16"):
-            halved = Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV", "accuracy")
             axes.append((AS_IT_IS, halved))
         int8 = {"enable_int8_mamba_checkpoint": True}
         kept8 = Change("--enable-int8-mamba-checkpoint", int8, "keeps states of prefixes in int8", "accuracy")
@@ -101,7 +106,7 @@ def _request_bytes(model: Architecture, args: ServerArgs, workload: Workload) ->
     return slots + Fraction(max(cell.bytes for cell in ready.cells), args.dcp_size) * length
 
 
-def _check(model: Architecture, ready: Any, workload: Workload) -> None:
+def _check(model: Architecture, ready: Prepared, workload: Workload) -> None:
     """Raise Refusal for requests beyond the context, and for tensors that cannot be made."""
     if workload.longest > ready.context_length:
         raise Refusal(
@@ -121,6 +126,8 @@ def _tuned(
     """
     length, ready = workload.mean_length or Fraction(1), prepare(model, args)
     _check(model, ready, workload)
+    if not any(cell.bytes for cell in ready.cells):
+        return _without_kv(args, ready, rest, workload, limit)
     tuned = _admitting(model, args, ready, rest.likely_gib, length)
     if limit is None:
         return tuned
@@ -129,9 +136,29 @@ def _tuned(
     return tuned if running <= limit else tuned.changed(max_running_requests=args.attn_dp_size * limit)
 
 
-def _admitting(model: Architecture, args: ServerArgs, ready: Any, gib: float, length: Fraction) -> ServerArgs:
+def _without_kv(args: ServerArgs, ready: Prepared, rest: Rest, workload: Workload, limit: int | None) -> ServerArgs:
+    """States alone: all the memory but a slot for those, and as many tokens, which take none, as their requests
+    hold.
+    """
+    slots = int(rest.low_gib * GIB) // ready.stage_slot_bytes - 2
+    requests = min(slots // ready.slots.count, limit or MOST_SLOTS)
+    if requests < 1:
+        raise Refusal(f"{rest.low_gib:.2f} GiB hold no request's states for certain", stage="solve", rule="HC001")
+    dp, page = args.attn_dp_size, args.tokens_per_page
+    return args.changed(
+        max_mamba_cache_size=dp * requests * ready.slots.count,
+        max_running_requests=dp * requests,
+        max_total_tokens=(requests * workload.longest // page + 1) * page,
+    )
+
+
+def _admitting(model: Architecture, args: ServerArgs, ready: Prepared, gib: float, length: Fraction) -> ServerArgs:
     """The arguments that admit the most requests."""
     evaluate = by_model(model, gib, length)
+    if not ready.stage_slot_bytes:  # KV alone, and no ratio
+        whole = evaluate("", "", args)
+        limited = whole.binding == "limit"
+        return args.changed(max_running_requests=args.attn_dp_size * whole.requests) if limited else args
     setting, found = balance_ratio(evaluate, args, even_ratio(ready, length)), args
     ratio = float(setting.flags.rpartition(" ")[2])
     found = args.changed(mamba_full_memory_ratio=ratio)
