@@ -40,6 +40,11 @@ class Fields:
                     return source[name]
         return None
 
+    def outer(self, name: str) -> Any:
+        """A field that the fallback decides where it has it: of a multimodal config, the outermost table."""
+        value = self._fallback.get(name)
+        return self._values.get(name) if value is None else value
+
     def table(self, name: str) -> "Fields":
         """The fields of a nested table; problems found there count here too."""
         value = self.raw(name)

@@ -122,7 +122,7 @@ def first_of(model: Architecture, root: str, fields: Fields, norm: str = "") -> 
 def last_of(model: Architecture, root: str, fields: Fields, norm: str = "norm", rows: int = 0) -> Iterator[Block]:
     """The head, of ``rows`` where it has fewer than the embedding, unless it is the embedding; and the last norm."""
     hidden, tokens = model.hidden_size or 0, (Part(rows or fields.number("vocab_size")),)
-    if fields.raw("tie_word_embeddings") is not True:
+    if fields.outer("tie_word_embeddings") is not True:
         yield Block("lm_head.", (Tensor("weight", "lm_head", tokens, hidden, "rows", "head", linear=True),), place=LAST)
     if norm:
         yield Block(f"{root}.", (vector(norm, "norm", hidden),), place=LAST)

@@ -26,7 +26,8 @@ _COUNTS = re.compile(r"(?<![A-Za-z0-9_{,])[0-9]+(?![A-Za-z0-9_}])")
 
 class Scheme(NamedTuple):
     """How one matrix is stored: ``bits`` a weight, and its scales: one of ``scale_bytes`` for ``block`` (rows, columns;
-    0: all of them) of it, ``fixed`` bytes beside, packed ``zero_points`` or none.
+    0: all of them) of it, ``fixed`` bytes beside, packed ``zero_points`` or none, ``order`` bytes a column where their
+    order counts.
     """
 
     name: str
@@ -35,13 +36,14 @@ class Scheme(NamedTuple):
     scale_bytes: int = 4
     fixed: int = 0
     zero_points: bool = False
+    order: int = 0
 
     def stored(self, rows: Iterable[int], columns: int, *, scale_bytes: int | None = None) -> int:
         """Bytes of a matrix whose rows are cut into parts that are scaled each by itself."""
         high, wide = self.block
         scale = self.scale_bytes if scale_bytes is None else scale_bytes
         across = -(-columns // wide) if wide else 1
-        total = 0
+        total = self.order * columns
         for part in rows:
             down = -(-part // high) if high else 1
             total += -(-part * columns * self.bits // 8) + scale * down * across + self.fixed

@@ -86,6 +86,8 @@ def _number(given: Mapping[str, Any], *keys: str, default: int) -> int:
     return default
 
 
+ACT_ORDER_BYTES = 8
+"""A column's group and its place among columns sorted by it, of GPTQ's activation order: two int32."""
 SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 
 
@@ -164,6 +166,8 @@ def _packed(given: Mapping[str, Any]) -> Quantization:
         skipped += [f"re:{key}" if any(letter in str(key) for letter in "*^$|(") else str(key) for key in kept]
     blocks = _names(given, "block_name_to_quantize")
     scheme = integers(bits, group, symmetric=symmetric)
+    if method.startswith("gptq") and given.get("desc_act") is True and group:
+        scheme = scheme._replace(order=ACT_ORDER_BYTES)
     only = tuple((f"re:.*{re.escape(name)}\\.", scheme) for text in blocks for name in text.split(",") if name.strip())
     return Quantization(f"{method} {scheme.name}", scheme, tuple(skipped), only, head=given.get("lm_head") is True)
 

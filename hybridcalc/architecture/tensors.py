@@ -113,7 +113,11 @@ class Widths(NamedTuple):
     padded: frozenset[str] = frozenset()
     vocabulary_multiple: int = 64
     whole_experts: bool = True
-    """Whether experts must divide; else a rank may hold one more."""
+    """Whether experts must divide, else a rank may hold one more; and the vocabulary is padded until the ranks divide
+    it, else they must divide its rows as they are rounded up.
+    """
+    redundant: int = 0
+    """Copies of experts that balance their load, shared out like them."""
 
     def local(self, tensor: Tensor) -> Local:
         """A rank's part of a tensor. Raises ShardingError where it cannot be shared out."""
@@ -124,13 +128,11 @@ class Widths(NamedTuple):
         ranks = self.expert_cut if tensor.over == "experts" else self.ranks.get(tensor.over, 1)
         experts = tensor.experts or 1
         if tensor.experts and self.experts > 1:
-            if tensor.experts % self.experts and self.whole_experts:
-                raise ShardingError(
-                    f"--ep {self.experts} does not divide {tensor.experts} experts",
-                    total=tensor.experts,
-                    parts=self.experts,
-                )
-            experts = -(-tensor.experts // self.experts)
+            experts += self.redundant
+            if experts % self.experts and self.whole_experts:
+                what = f"{tensor.experts} experts" + (f" and {self.redundant} more" if self.redundant else "")
+                raise ShardingError(f"--ep {self.experts} does not divide {what}", total=experts, parts=self.experts)
+            experts = -(-experts // self.experts)
         parts, columns = tensor.rows, tensor.columns
         if ranks == 1 or not tensor.cut:
             return Local(experts, tuple([part.size for part in parts]), columns)
@@ -153,6 +155,9 @@ class Widths(NamedTuple):
         """Rows of the vocabulary on a rank: rounded up to 64, and to a multiple of the ranks."""
         ranks = self.ranks.get(tensor.over, 1)
         rows = -(-tensor.height // self.vocabulary_multiple) * self.vocabulary_multiple
+        if rows % ranks and not self.whole_experts:
+            what = f"the {rows:,} padded rows of the vocabulary"
+            raise ShardingError(f"--tp {ranks} does not divide {what}", total=rows, parts=ranks)
         if rows % ranks:
             rows = -(-tensor.height // (self.vocabulary_multiple * ranks)) * self.vocabulary_multiple * ranks
         return rows // ranks

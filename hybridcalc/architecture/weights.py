@@ -140,7 +140,7 @@ def parameters(model: Architecture) -> Parameters:
         )
     fields = _fields(model)
     built = tuple(build(model, fields))
-    tied = fields.raw("tie_word_embeddings") is True
+    tied = fields.outer("tie_word_embeddings") is True
     unknown = ("the vision tower",) if model.multimodal and not any(b.place == VISION for b in built) else ()
     rotary = _rotary(model, fields)
     fields.finish(model.architecture)
@@ -170,6 +170,12 @@ def expert_choice(model: Architecture) -> tuple[int, int | None]:
     """Routed experts of a layer (0 without any), and how many of them a token takes; None where nobody says."""
     experts, chosen = config_numbers(model, EXPERT_FIELDS, CHOSEN_FIELDS)
     return experts or 0, chosen
+
+
+def config_word(model: Architecture, name: str) -> str | None:
+    """A word of a model's config; None where there is none."""
+    value = _fields(model).raw(name)
+    return value if isinstance(value, str) else None
 
 
 def config_numbers(model: Architecture, *named: tuple[str, ...]) -> tuple[int | None, ...]:

@@ -34,15 +34,35 @@ def as_stored(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """Bytes of one local matrix on the card as its scheme has them; ModelOpt's FP4 of linear layers is padded."""
     if scheme.name == "nvfp4" and not tensor.experts:
         rows, columns = sum(local.rows), local.columns
-        return -(-rows // 32) * 32 * -(-columns // 32) * 32 // 2 + -(-rows // 128) * 128 * -(-columns // 64) * 4 + 8
+        return up(rows, 32) * up(columns, 32) // 2 + up(rows, 128) * up(columns, 64) // 16 + 8
     return scheme.stored(local.rows, local.columns)
+
+
+def up(size: int, multiple: int) -> int:
+    """A size rounded up to a multiple."""
+    return -(-size // multiple) * multiple
+
+
+def padded_experts(scheme: "Scheme", tensor: Tensor, local: Local, width: int, hidden: int) -> int:
+    """Bytes of one local expert whose own width and the hidden size are rounded up for a kernel."""
+    rows, columns = (width, hidden) if tensor.name.endswith("gate_up_proj") else (hidden, width)
+    return scheme.stored([up(part, rows) for part in local.rows], up(local.columns, columns))
+
+
+def scale_a_row(scheme: "Scheme", local: Local) -> int:
+    """Bytes of one local matrix in Marlin's layout: the scale of a block is repeated for each of its rows, 16 bits."""
+    return scheme._replace(block=(1, scheme.block[1]), scale_bytes=2).stored(local.rows, local.columns)
+
+
+ALL = "*"
 
 
 class Placement(NamedTuple):
     """Where an engine puts tensors. ``stages``: [first, last) layer of each. ``draft``, ``vision``, ``tables``: whether
     draft layers, the vision tower and the tables that host memory may hold are on the card. ``whole``: names of tensors
     that every rank keeps whole. ``wide``: those held in fp32. ``cut``: the axis of those that are cut otherwise.
-    ``matrix``: bytes of a quantised local matrix.
+    ``matrix``: bytes of a quantised local matrix. ``plain``: names of the draft's tensors that stay in 16 bits whatever
+    the checkpoint says, or ALL of them.
     """
 
     widths: Widths
@@ -55,13 +75,17 @@ class Placement(NamedTuple):
     cut: Mapping[str, str] = MappingProxyType({})
     extras: tuple[Extra, ...] = ()
     matrix: "Callable[[Scheme, Tensor, Local], int]" = as_stored
+    plain: frozenset[str] = frozenset()
 
 
 class Absorbed(NamedTuple):
-    """The up projections of latent attention that an engine copies: elements of a rank's part, and in which layers."""
+    """The up projections of latent attention that an engine copies: elements of a rank's part, in which layers, and
+    their name in a checkpoint.
+    """
 
     elements: int
     layers: tuple[int, ...]
+    name: str = ""
 
 
 def absorbed(model: Architecture, ranks: int) -> Absorbed:
@@ -71,7 +95,7 @@ def absorbed(model: Architecture, ranks: int) -> Absorbed:
     for block in parameters(model).blocks:
         for tensor in block.tensors:
             if tensor.name == "kv_b_proj" and block.place == LAYERS:
-                return Absorbed(tensor.parameters // ranks, block.layers)
+                return Absorbed(tensor.parameters // ranks, block.layers, block.prefix + tensor.name)
     return Absorbed(0, ())
 
 

@@ -16,7 +16,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, LAST, LAYERS, VISION, Block, Tensor, Widths
 from hybridcalc.architecture.weights import PLAIN, Parameters, parameters, schemes, stored_bytes
 from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
-from hybridcalc.engines.placement import Extra, Placement
+from hybridcalc.engines.placement import ALL, Extra, Placement
 from hybridcalc.errors import ConfigError, NotModelled, ShardingError
 from hybridcalc.findings import Finding
 from hybridcalc.steps import html_of_records
@@ -200,7 +200,7 @@ def held_by(found: Parameters, quantization: "Quantization | None", placed: Plac
                 if own in whole or own in cut:
                     kept = tensor._replace(cut=cut.get(own, ""))
             wide = tensor.dtype or wider.get(tensor.group, dtype)
-            if parts is PLAIN:
+            if parts is PLAIN or (block.place == DRAFT and (ALL in placed.plain or tensor.name in placed.plain)):
                 alone = not (kept.cut or kept.experts)
                 elements = kept.parameters if alone else widths.local(kept).elements
                 held.append((block, tensor, kept, wide, None, elements * sizes[wide]))

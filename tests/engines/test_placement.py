@@ -15,7 +15,7 @@ from hybridcalc import load_model
 from hybridcalc.architecture.quantization import FP8_BLOCK, INT8, MXFP4, NVFP4, Quantization, Scheme, integers
 from hybridcalc.architecture.tensors import Local, Part, Tensor, Widths, linear
 from hybridcalc.architecture.weights import parameters
-from hybridcalc.engines.placement import absorbed, as_stored, check_split, rope_bytes, stages_of
+from hybridcalc.engines.placement import Absorbed, absorbed, as_stored, check_split, rope_bytes, stages_of
 from hybridcalc.engines.sglang import weights as sglang
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import pipeline_stages
@@ -195,7 +195,7 @@ def test_mla_layers_keep_their_up_projection_once_more() -> None:
     found = absorbed(K3, 4)
     assert len(found.layers) == K3.attention_layers
     assert absorbed(K3, 1).elements == 4 * found.elements > 0
-    assert absorbed(QWEN, 1) == (0, ())
+    assert absorbed(QWEN, 1) == Absorbed(0, ())
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])

@@ -85,6 +85,7 @@ class ServerArgs(Arguments):
     enable_pd_role_switch: bool = False
     enable_two_batch_overlap: bool = False
     ep_size: int = 1
+    ep_num_redundant_experts: int = 0
     quantization: str | None = None
     moe_dense_tp_size: int | None = None
     moe_a2a_backend: str | None = None

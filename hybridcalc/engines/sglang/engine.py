@@ -45,6 +45,8 @@ class Sglang(Engine):
         if card is not None:
             mib = args.gpu_memory_mib or round(card.gib * 1024)
             args = args.changed(gpu_memory_mib=mib, gpu_capability=args.gpu_capability or card.capability)
+            if card.amd and given.get("platform") is None:
+                args = args.changed(platform="hip")
         typed = given.get("speculative_algorithm")
         if typed is not None:
             algorithm = _known("--speculative-algorithm", typed.strip().upper(), SPECULATIVE_ALGORITHMS, typed)

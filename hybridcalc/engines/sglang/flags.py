@@ -76,6 +76,7 @@ FLAGS = (
     Flag("enable_pd_role_switch", ("--enable-pd-role-switch",), "flag"),
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
     Flag("ep_size", ("--ep-size", "--expert-parallel-size", "--ep"), "int", 1, MOST_RANKS),
+    Flag("ep_num_redundant_experts", ("--ep-num-redundant-experts",), "int", 0, MOST_RANKS),
     Flag("quantization", ("--quantization",), "str"),
     Flag("moe_dense_tp_size", ("--moe-dense-tp-size",), "int", 1, MOST_RANKS),
     Flag("moe_a2a_backend", ("--moe-a2a-backend",), "str"),
@@ -172,7 +173,7 @@ _OTHER = """
     enable-waterfill enable-watermark enable-weights-cpu-backup encoder-bootstrap-port encoder-only
     encoder-register-urls encoder-transfer-backend encoder-urls enforce-disable-flashinfer-allreduce-fusion
     enforce-piecewise-cuda-graph enforce-shared-experts-fusion engine-info-bootstrap-port ep-dispatch-algorithm
-    ep-num-redundant-experts eplb-algorithm eplb-min-rebalancing-utilization-threshold
+    eplb-algorithm eplb-min-rebalancing-utilization-threshold
     eplb-rebalance-layers-per-chunk eplb-rebalance-num-iterations expert-balancedness-report-mode
     expert-distribution-recorder-buffer-size expert-distribution-recorder-mode
     experts-shared-outer-loras export-metrics-to-file export-metrics-to-file-dir extra-metric-labels fastapi-root-path

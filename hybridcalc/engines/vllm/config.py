@@ -84,6 +84,7 @@ class EngineArgs(Arguments):
     engine_version: str | None = None
 
     gpu_capability: str = "9.0"
+    rocm: bool = False
     gpu_memory_gib: float | None = None
     draft_layers: int | None = None
     command_line: bool = field(default=False, compare=False)

@@ -49,7 +49,8 @@ class Vllm(Engine):
         """
         card: Gpu | None = given.get("gpu")
         if card is not None:
-            args = replace(args, gpu_memory_gib=card.gib, gpu_capability=card.capability or args.gpu_capability)
+            capability = card.capability or args.gpu_capability
+            args = replace(args, gpu_memory_gib=card.gib, gpu_capability=capability, rocm=card.amd)
         ep = given.get("ep_size") or 1
         if ep > 1:
             args = replace(args, enable_expert_parallel=True)

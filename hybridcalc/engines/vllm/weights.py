@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.tensors import Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters
-from hybridcalc.engines.placement import Extra, Placement, absorbed, as_stored, check_split, rope_bytes, stages_of
+from hybridcalc.engines.placement import (
+    Extra,
+    Placement,
+    absorbed,
+    as_stored,
+    check_split,
+    padded_experts,
+    rope_bytes,
+    scale_a_row,
+    stages_of,
+)  # fmt: skip
 from hybridcalc.engines.releases import is_later
 from hybridcalc.engines.vllm.config import EngineArgs
 
@@ -30,13 +40,17 @@ FP8_CARDS = (8, 9)
 """Compute capability from which a card multiplies fp8; older ones run it through Marlin."""
 LAST_WITH_FOUR_TABLES = "0.30.0"
 """Release to which the rotary table of a model with video positions has four times the rows."""
-MARLIN_ROWS, MARLIN_COLUMNS = 128, 256
+MARLIN_PADS = 128, 256
+"""What an expert's width and the hidden size are rounded up to by the kernels of MXFP4."""
+ROCM_ROW, ROCM_PAD = 512, 256
+WHOLE_GATES = ("awq", "gptq", "auto-round", "autoround")
+"""Quantisation by which the two gates of Qwen3.5's mixer are whole on every rank: their kernels need 64 rows."""
 
 
 DECIDED_BY = attrgetter(
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype",
     "quantization", "language_model_only", "mm_encoder_tp_mode", "speculative_method", "num_speculative_tokens",
-    "gpu_capability", "engine_version",
+    "gpu_capability", "engine_version", "rocm",
 )  # fmt: skip
 """The arguments that weights follow from."""
 
@@ -51,6 +65,8 @@ def placement(model: Architecture, args: EngineArgs) -> "Callable[[Parameters, Q
     """Where vLLM puts the tensors of a model, on a card of ``gpu_capability``."""
     tp, dp = args.tensor_parallel_size, args.data_parallel_size
     ranks = dict.fromkeys(("attention", "mlp", "shared", "embedding", "head"), tp)
+    if args.enable_expert_parallel and tp > 1 and dp > 1:  # each rank has tokens of its own in the experts
+        ranks["shared"] = 1
     ranks["vision"] = 1 if args.mm_encoder_tp_mode == "data" else tp
     if model.architecture.startswith(EMBEDDING_WHOLE):
         ranks["embedding"] = 1
@@ -76,17 +92,28 @@ def _placed(
     rows = (model.max_context or 0) * _tables(model, args)
     extras = [Extra("rotary table", rope_bytes(model, found, rows, 2), f"{rows:,} positions in the model's dtype")]
     copies = absorbed(model, tp)
-    if copies.layers and quantization is not None and quantization.of("model.layers.0.self_attn.kv_b_proj"):
+    if (
+        copies.layers
+        and quantization is not None
+        and quantization.of_layers(copies.name, copies.layers[:1]).keys() - {None}
+    ):
         extras.append(
             Extra("kv_b_proj in 16 bits", copies.elements * 2, "a quantised MLA layer keeps it beside", copies.layers)
         )
     marlin = args.capability < FP8_CARDS
-    packed = quantization is not None and (
-        marlin or (quantization.scheme is not None and quantization.scheme.bits == 4)
+    method = quantization.method if quantization is not None else ""
+    whole = frozenset({"in_proj_ba", "in_proj_b", "in_proj_a"})
+    return base._replace(
+        extras=tuple(extras),
+        whole=whole if model.architecture.startswith("Qwen3_5") and method.startswith(WHOLE_GATES) else frozenset(),
+        matrix=_on_rocm if args.rocm and rocm_pads(args) else _in_marlin if marlin else _on_card,
+        plain=frozenset({"fc"}) if method == "modelopt nvfp4" else frozenset(),
     )
-    whole = frozenset({"in_proj_ba", "in_proj_b", "in_proj_a"}) if packed else frozenset[str]()
-    own = whole if model.architecture.startswith("Qwen3_5") else frozenset[str]()
-    return base._replace(extras=tuple(extras), whole=own, matrix=_in_marlin if marlin else _on_card)
+
+
+def rocm_pads(args: EngineArgs) -> bool:
+    """Whether rows of fp8 are padded on ROCm."""
+    return args.env.get("VLLM_ROCM_FP8_PADDING", "1").strip() != "0"
 
 
 def _tables(model: Architecture, args: EngineArgs) -> int:
@@ -100,18 +127,17 @@ def _tables(model: Architecture, args: EngineArgs) -> int:
 def _on_card(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """As it is stored; MXFP4 experts are padded for their kernels."""
     if scheme.name == "mxfp4" and tensor.experts:
-        up = tensor.name.endswith("gate_up_proj")
-        rows = [_round(part, MARLIN_ROWS if up else MARLIN_COLUMNS) for part in local.rows]
-        return scheme.stored(rows, _round(local.columns, MARLIN_COLUMNS if up else MARLIN_ROWS))
+        return padded_experts(scheme, tensor, local, *MARLIN_PADS)
     return as_stored(scheme, tensor, local)
 
 
 def _in_marlin(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
-    """On a card without fp8: a block's scale is repeated for each of its rows, in 16 bits."""
-    if scheme.block[0] > 1:
-        return scheme._replace(block=(1, scheme.block[1]), scale_bytes=2).stored(local.rows, local.columns)
-    return _on_card(scheme, tensor, local)
+    """On a card without fp8."""
+    return scale_a_row(scheme, local) if scheme.block[0] > 1 else _on_card(scheme, tensor, local)
 
 
-def _round(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
+def _on_rocm(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
+    """On ROCm 256 bytes are added to every row of fp8 that takes a multiple of 512."""
+    size = scheme.stored(local.rows, local.columns)
+    padded = scheme.bits == 8 and not local.columns % ROCM_ROW and not tensor.experts
+    return size + (sum(local.rows) * ROCM_PAD if padded else 0)
