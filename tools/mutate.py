@@ -108,6 +108,8 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield node.operand
     elif isinstance(node, ast.IfExp | ast.If):
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return  # what it loads is of no account when the program runs
         changed = copy.copy(node)
         changed.test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
         yield changed

@@ -266,7 +266,8 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
     if (text is not None and not is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)
-    place = (flag.value or flag.flag).place if flag is not None else deployment.place
+    stands = (flag.value or flag.flag) if flag is not None else next((w for w in deployment.words if w == named), None)
+    place = deployment.place if stands is None else stands.place
     why = "no preset has the name of this path's last part" if named else "no flag names the model"
     fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
     shown = printable((named or "the model")[:80])

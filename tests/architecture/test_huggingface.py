@@ -105,6 +105,7 @@ LAYER_RULES = {
     ),
     "zaya even layers": ("ZayaForCausalLM", 4, {}, "b.b."),
     "zaya listed": ("ZayaForCausalLM", 2, {"zaya_layers": ["a", "a"]}, "bb"),
+    "zaya of one layer": ("ZayaForCausalLM", 1, {"zaya_layers": ["a"]}, "b"),
     "zaya counts of experts": ("ZayaForCausalLM", 4, {"zaya_layers": ["a", 16, "a", 0]}, "b.b."),
     "zaya of an odd number": ("ZayaForCausalLM", 3, {}, "b.b"),
     "inkling local ids": ("InklingForConditionalGeneration", 3, {"local_layer_ids": [0, 1]}, "vvb"),

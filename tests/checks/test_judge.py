@@ -151,6 +151,22 @@ def test_the_model_is_what_the_file_says(tmp_path: Path, flags: str, preset: str
         assert checked.waiting[0][0] == "all"
 
 
+@pytest.mark.parametrize(
+    ("line", "text", "column"),
+    [
+        ("sglang serve --model-path /data/unheard --tp 8", "/data/unheard", 27),
+        ("sglang serve --tp 8", "the model", 1),
+        ("vllm serve /data/unheard", "/data/unheard", 12),
+    ],
+)
+def test_a_model_that_nobody_names_is_asked_for_where_it_would_stand(
+    tmp_path: Path, line: str, text: str, column: int
+) -> None:
+    """At the value of its flag, else at the launch."""
+    (asked,) = check(tmp_path, f"# a server\n{line}\n").opened
+    assert (asked.text, asked.line, asked.column) == (text, 2, column)
+
+
 def test_a_path_is_given_a_model_by_the_settings(tmp_path: Path) -> None:
     assert check(tmp_path, "sglang serve --model-path /model", models={"/model": "kimi-k3"}).model_preset == "kimi-k3"
     assert check(tmp_path, "sglang serve --tp 8", models={"*": "kimi-k3"}).model_preset == "kimi-k3"

@@ -116,6 +116,21 @@ def test_a_named_model_decides_and_one_that_does_not_fit_is_said() -> None:
     assert [finding.rule for finding in found.findings][-1:] != [] and "HC101" in {one.rule for one in found.findings}
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("qwen3.6-27b", []),
+        ("qwen3.5-9b", ["16 layers with KV are printed, the model has 8"]),
+        ("qwen3-next-80b-a3b", ["16 layers with KV are printed, the model has 12"]),
+    ],
+)
+def test_layers_of_the_caches_are_held_against_those_of_the_model(model: str, said: list[str]) -> None:
+    caches = KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00")
+    [found] = answers(caches, model=load_model(model))
+    messages = [one.message.partition(": ")[2] for one in found.findings]
+    assert [part for message in messages for part in message.split("; ") if "layers with KV" in part] == said
+
+
 def test_what_is_wanted_is_held_against_slots_and_cells() -> None:
     caches = "\n".join((
         KV.format("256.00", 4096, 16, 2, 2, "f16", "128.00", "f16", "128.00"),

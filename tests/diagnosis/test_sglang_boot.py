@@ -99,6 +99,13 @@ def test_what_a_plan_prints_is_diagnosed_back(model: str, tp: int, dtype: str, r
     assert found.derived.rest_gib[0] - 0.1 <= rest <= found.derived.rest_gib[1] + 0.1 + 2 * made.bytes_per_slot / 2**30
 
 
+@pytest.mark.parametrize("tp", [1, 2, 4, 8, 16, 32])
+def test_a_boot_on_any_usual_number_of_ranks_is_known_without_flags(tp: int) -> None:
+    made = plan(load_model("kimi-k3"), ServerArgs(tp_size=tp), rest_gib=40.0 if tp > 2 else 120.0)
+    found = answer("\n".join(made.log_lines))
+    assert ("kimi-k3", tp) in [(candidate.model, candidate.tp) for candidate in found.candidates]
+
+
 def test_a_size_that_is_printed_of_a_half_fits() -> None:
     """104 slots of 150,994,944 B are 14.625 GiB, and "%.2f" makes 14.62 of it."""
     made = plan(load_model("qwen3.5-27b"), ServerArgs(mamba_full_memory_ratio=3.0), rest_gib=20.0)

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.early import solve_state_pool_early
 from hybridcalc.engines.sglang.pools import (
     Pools,
     Rings,
@@ -98,6 +99,19 @@ def test_active_rings_are_charged_and_draft_states_are_not() -> None:
     rings = Rings(per_slot=MIB, per_request=3 * MIB)
     state = solve_state_pool(1000.0, GIB, 5, args, NEWEST, replay_active=True, rings=rings)
     assert (state.charged_bytes, state.draft_bytes) == (81 * (GIB + MIB) + 11 * 3 * MIB, 0)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+@pytest.mark.parametrize("version", ["0.5.12", "0.5.13"])
+def test_a_pool_of_one_slot_starts_and_one_of_none_is_refused(slots: int, version: str) -> None:
+    """Half of the memory and a little more is that many slots, in early releases too."""
+    rules = rules_for(version)[0]
+    args = ServerArgs(engine_version=version, mamba_full_memory_ratio=1.0)
+    if not slots and rules.empty_pool_refused:
+        with pytest.raises(IllegalCombination, match="no room for a state slot"):
+            solve_state_pool_early(2 * slots + 0.5, GIB, 3, args, rules)
+    else:
+        assert solve_state_pool_early(2 * slots + 0.5, GIB, 3, args, rules).slots == slots
 
 
 @pytest.mark.parametrize(
