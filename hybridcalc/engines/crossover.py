@@ -306,7 +306,7 @@ def _filling(curve: KvCurve, tokens: Fraction | int) -> str:
 def _sum(terms: list[tuple[int, str, int, int]], turned: int) -> tuple[str, str]:
     """The signed terms that are not 0, in words and in numbers: those to add, then those to take off."""
     signed = [(sign * turned, name, size, ranks) for sign, name, size, ranks in terms if size]
-    kept = sorted(signed, key=lambda term: -term[0]) or [(1, "0", 0, 1)]
+    kept = sorted(signed, key=lambda term: -term[0])
     words = numbers = ""
     for sign, name, size, ranks in kept:
         joint = (" + " if sign > 0 else " - ") if words else ("" if sign > 0 else "-")

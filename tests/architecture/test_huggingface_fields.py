@@ -193,6 +193,13 @@ def test_inkling_keeps_six_streams_a_layer() -> None:
     assert (model.window, model.window_attention) == (512, GroupedQueryKV(4, 8, 8))
 
 
+@pytest.mark.parametrize(("kernel", "rows"), [(2, 1), (3, 2), (4, 3)])
+def test_convolutions_of_inkling_keep_one_column_less_than_their_kernel(kernel: int, rows: int) -> None:
+    fields = {"local_layer_ids": [0], "sconv_kernel_size": kernel}
+    streams = cast(ShortConv, read(small_config("InklingForConditionalGeneration", 2, **fields)).state).streams
+    assert {stream.rows for stream in streams} == {rows}
+
+
 def test_plain_granite_carries_unused_mamba_fields() -> None:
     """Granite-4.0-Micro: every layer is attention, so the file's mamba_* fields mean nothing."""
     model = read(small_config("GraniteMoeHybridForCausalLM", 2, layer_types=["attention"] * 2))

@@ -116,6 +116,15 @@ def test_traps_are_found_and_not_without_a_cause(words: tuple[str, ...], work: W
     assert not calm.findings
 
 
+@pytest.mark.parametrize(("drafts", "each"), [(0, "149.62 MiB"), (1, "299.25 MiB"), (3, "598.50 MiB")])
+def test_a_slot_more_costs_a_state_and_its_copies(drafts: int, each: str) -> None:
+    """A recorded load: 149.62 MiB for one sequence of Qwen3.5-27B, 299.25 MiB for two or with one copy."""
+    args = llamacpp.ContextParams(n_ctx=32768, n_seq_max=2, n_rs_seq=drafts)
+    plan = llamacpp.plan(load_model(QWEN), args, workload=Workload.at(512, concurrency=5))
+    [found] = [one for one in plan.findings if one.rule == "HC216"]
+    assert found.fix == f"write --parallel 5: {each} of state each"
+
+
 def test_a_card_that_is_too_small_is_a_warning_and_one_with_room_is_none() -> None:
     """--fit starts the server all the same, with layers on the host; without a card nothing is said."""
     model, args = load_model("qwen3.6-27b:Q4_K_M"), read("-c", "65536", "-np", "4", "--ctx-checkpoints", "1")
