@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
     from hybridcalc.engines.crossover import Saved
     from hybridcalc.engines.engine import Engine
+    from hybridcalc.engines.play import Play
 
 NAMES = {WEIGHTS: "weights", EXPERTS: "weights", HEAD: "weights", KV: "KV", STATE: "state"}
 """Parts of a step as people call them: all weights are one."""
@@ -57,6 +58,7 @@ class Pace:
     name: str
     saved: "Saved | None" = None
     price: Callable[[int, tuple[int, ...]], "tuple[Boundary, ...]"] | None = None
+    live: "Callable[[Play], Play] | None" = None
 
     def to_dict(self) -> dict[str, Any]:
         """The key ``speed`` of ``plan --json``."""
@@ -144,7 +146,14 @@ class Pace:
         pictures: Mapping[str, Callable[[], Any]] = {
             **view.pictures, "step": self.step_picture, "roofline": self.roofline_picture,
         }  # fmt: skip
+        play, live = view.play, self.live
+
+        def timed() -> "Play | None":
+            found = None if play is None else play()
+            return found if found is None or live is None else live(found)
+
         return view._replace(
+            play=None if play is None else timed,
             figures=(*view.figures[:at], self.figure(), *view.figures[at:]),
             tables=(*view.tables, self.table()),
             notes=(*view.notes, *self.step.notes),
@@ -237,8 +246,13 @@ def pace_of(served: "Engine", plan: "Answer") -> Pace:
     def price(every: int, shared: tuple[int, ...]) -> tuple[Boundary, ...]:
         return boundaries(served, plan.model, plan.args, rates, every=every, shared=shared)
 
+    def live(play: "Play") -> "Play":
+        from hybridcalc.speed.page import with_speed
+
+        return with_speed(served, plan.model, plan.args, rates, play)
+
     step = at(plan.requests, context)
-    return Pace(step, prompt, context, at, plan.model.name, served.saved(plan), price)
+    return Pace(step, prompt, context, at, plan.model.name, served.saved(plan), price, live)
 
 
 def ms_text(ms: float) -> str:

@@ -1,5 +1,5 @@
 // The page's behaviour: copy buttons, tables to sort, pictures, and the settings that recompute verdict, figures, pictures and
-// launch line (arithmetic.js, charts.js).
+// launch line (arithmetic.js, speed.js, charts.js).
 "use strict";
 (() => {
   const announce = document.getElementById("announce");
@@ -99,6 +99,7 @@
       const enough = now.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
       const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
       const each = c.dp > 1 ? ` on each of ${c.dp} workers` : "";
+      found.atOnce = now.atOnce;
       found.said = `${counted(now.atOnce, "request")} of ${counted(s.length, "token")} at once${each}${enough}: ${binds[now.binding]}.`;
     },
     vllm(s, found) {
@@ -116,8 +117,24 @@
         ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free blocks", "unused", (served.blocks - used) * block]]);
       const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", context: "longer than max_model_len" };
       const each = c.dp > 1 ? ` on each of ${c.dp} replicas` : "";
+      found.atOnce = served.atOnce;
       found.said = `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once${each}: ${binds[served.binding]}.`;
     },
+  };
+  // How long a step takes at least, of as many requests as run at once on all workers; nothing where no rates are known.
+  const timed = (s, found) => {
+    const e = play.speed?.cells[[s.tp, s.kv, s.ssm].join("|")], requests = found.atOnce * (play.speed?.workers ?? 1);
+    if (!e || !requests) { return; }
+    const rate = play.speed.bandwidth, floor = stepFloor(e, rate, requests, s.length);
+    const few = (value) => (value >= 9.95 ? whole(Math.round(value)) : String(Number(value.toPrecision(2))));
+    Object.assign(found.figures, { "step-ms": floor.ms >= 99.95 ? whole(Math.round(floor.ms)) : String(Number(floor.ms.toPrecision(3))),
+      "pace-each": few(floor.each), "pace-all": few(requests * floor.each) });
+    const step = stepSeries(e, rate, requests, s.length), roof = rooflineSeries(e, rate, requests, s.length);
+    found.charts.step = chart("step", { title: "requests in a step", unit: "number", log: true, low: 1, high: step.most },
+      { title: "ms", unit: "ratio", log: true, low: null, high: null }, step.series, [{ at: requests, label: `${whole(requests)} at once` }]);
+    found.charts.roofline = chart("roofline", { title: "FLOP a byte moved", unit: "ratio", log: true, low: roof.low, high: roof.high },
+      { title: "TFLOP/s", unit: "ratio", log: true, low: null, high: null }, roof.series,
+      [{ at: roof.ridge, label: `${whole(Math.round(roof.ridge))} FLOP/B` }]);
   };
   const line = (name, role, rows, style = "steps") => ({ name, role, points: rows, style });
   const ratios = (s, c, star, served) => {
@@ -176,7 +193,7 @@
 
   const computed = (s) => {
     const found = { figures: {}, charts: {}, parts: null, said: "", starts: true };
-    try { engines[play.engine](s, found); } catch (error) {
+    try { engines[play.engine](s, found); timed(s, found); } catch (error) {
       if (!(error instanceof Refused)) { throw error; }
       found.said = `Does not start: ${error.message}.`;
       found.starts = false;
