@@ -75,7 +75,7 @@ class Stream(NamedTuple):
     writes: int = 1
 
 
-class Saved(NamedTuple):
+class StateGrid(NamedTuple):
     """Tokens from one state that a prefix cache may keep to the next: in prompts and in what is generated, with the
     flag that says how many of the latter; None for it where those of prompts hold.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.weights import Parameters
     from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
     from hybridcalc.engines.answer import Answer
-    from hybridcalc.engines.crossover import Compare, Saved, Stream
+    from hybridcalc.engines.crossover import Compare, StateGrid, Stream
     from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.placement import Placement
     from hybridcalc.engines.weights import Weights
@@ -276,10 +276,10 @@ class Engine:
         """What one request moves in a step on one rank. Raises what the engine refuses."""
         return cast("Stream", self.offered("crossover", "floors of time").stream(model, args))
 
-    def saved(self, plan: Any) -> "Saved | None":
+    def saved(self, plan: Any) -> "StateGrid | None":
         """Where the prefix cache of a plan keeps states; None where it keeps none, or nobody says where."""
         found = getattr(self.part("crossover"), "saved", None) if self.offers("crossover") else None
-        return None if found is None else cast("Saved | None", found(plan.ready))
+        return None if found is None else cast("StateGrid | None", found(plan.ready))
 
     def server_ranks(self, args: Any) -> int:
         """GPUs that share one copy of the weights."""

@@ -28,7 +28,7 @@ from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
-    from hybridcalc.engines.crossover import Saved
+    from hybridcalc.engines.crossover import StateGrid
     from hybridcalc.engines.engine import Engine
     from hybridcalc.engines.play import Play
 
@@ -56,7 +56,7 @@ class Pace:
     context: int
     at: Callable[[int, int], Floor]
     name: str
-    saved: "Saved | None" = None
+    saved: "StateGrid | None" = None
     price: Callable[[int, tuple[int, ...]], "tuple[Boundary, ...]"] | None = None
     live: "Callable[[Play], Play] | None" = None
 

@@ -4,7 +4,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import Crossover, Holdings, Saved, Stream, moved_whole
+from hybridcalc.engines.crossover import Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
@@ -72,7 +72,7 @@ def stream(model: Architecture, args: ServerArgs) -> Stream:
     return Stream(slot.bytes, elements, curve, args.dcp_size, positions, 0 if replays else positions)
 
 
-def saved(ready: "Prepared") -> Saved | None:
+def saved(ready: "Prepared") -> StateGrid | None:
     """States of prompts lie on the grid of the kernel's chunk or the page, the larger; those of answers where that and
     the track interval meet. Without buffers both are kept where a request ends.
     """
@@ -80,9 +80,9 @@ def saved(ready: "Prepared") -> Saved | None:
     if ready.stateless or not args.radix_cache or not uses_radix_cache(model, ready.rules):
         return None
     if ready.choice.strategy == Strategy.NO_BUFFER:
-        return Saved(1, 1)
+        return StateGrid(1, 1)
     grid = max(chunk_size(model), args.tokens_per_page)
-    return Saved(grid, lcm(grid, args.mamba_track_interval), "--mamba-track-interval")
+    return StateGrid(grid, lcm(grid, args.mamba_track_interval), "--mamba-track-interval")
 
 
 def kv_row(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:

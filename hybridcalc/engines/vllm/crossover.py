@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Saved, Stream, moved_whole
+from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -95,11 +95,11 @@ def stream(model: Architecture, args: EngineArgs) -> Stream:
     return Stream(states, elements, curve, ready.held.dcp, positions, writes)
 
 
-def saved(ready: Prepared) -> Saved | None:
+def saved(ready: Prepared) -> StateGrid | None:
     """States of prompts and answers lie where a block ends."""
     if not ready.prefix_caching or not ready.state or ready.mode == "none":
         return None
-    return Saved(ready.pages.block, ready.pages.block)
+    return StateGrid(ready.pages.block, ready.pages.block)
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:
