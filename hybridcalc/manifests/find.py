@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 LARGEST_FILE_BYTES = 4 * 2**20
 _HINT = re.compile(
     rb"model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
-    rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
+    rb"|max[-_]?num[-_]?seqs|gpu[-_]?memory[-_]?util|n[-_]?gpu[-_]?layers|llama_arg_|engine_kwargs|llminferenceservice"
+    rb"|expect:|deployments:", re.IGNORECASE
 )  # fmt: skip
 """What a file must hold to be worth parsing, where it names no engine."""
 JSON_HEAD_BYTES = 65_536

@@ -11,6 +11,7 @@ Source: llama-swap's config-schema.
 import re
 from collections.abc import Iterator
 
+from hybridcalc.manifests import guides
 from hybridcalc.manifests.containers import launches, marked, replaced
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import split_words
@@ -48,7 +49,7 @@ def read_llama_swap(node: Mapping, outside: Outside) -> Iterator[Deployment]:
         for held in (node.get("macros"), model.get("macros")):
             macros |= {name: setting for name, setting, _ in declared(held) if setting is not None}
         known = Variables(Text(node.source, node.source.text), macros, outside, ())
-        text, missing = replaced(command.text(), MACRO, known)
+        text, missing = replaced(guides.script(command.text()), MACRO, known)
         for _ in range(MOST_DEEP):
             if not MACRO.search(text.text):
                 break

@@ -19,6 +19,7 @@ RUNTIME_VALUES = frozenset({
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
 _VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
+_REFERENCE = re.compile(r"\$\{[^{}]*\}|\$\w+")
 
 
 class ByVariables(NamedTuple):
@@ -79,6 +80,8 @@ def container(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Contai
     gpus = entrypoint = None
     while at < len(words) and (words[at].startswith("-") or words[at].why):
         if words[at].why and not words[at].startswith("-"):
+            if "/" in _REFERENCE.sub("", words[at]):
+                break  # an image of which a part is not known
             at += 1  # options from an array nobody knows
             continue
         name, equals, value = words[at].partition("=")

@@ -211,8 +211,8 @@ class Launchers:
         return base in SHELLS or base in RUNTIMES or base.startswith(self._heads)
 
     def may_start(self, words: Sequence[str]) -> bool:
-        """Whether a command may start an engine, or a shell that does."""
-        return any(self.spoken.search(word) or _base(word) in SHELLS for word in words)
+        """Whether a command may start an engine, or a shell or a container that does."""
+        return any(self.spoken.search(word) or _base(word) in SHELLS | RUNTIMES for word in words)
 
     def speaks_of_launch(self, text: str) -> int | None:
         """The offset at which a line of a text looks like a launch: neither a comment nor something that is printed."""
@@ -342,9 +342,7 @@ class Launchers:
         return None
 
     def _module(self, words: Sequence[Word], at: int) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
-        """The same for the words after an interpreter: a module of an engine, or one of somebody's own that wraps an
-        engine, since its name has the engine's in it and it is given a model.
-        """
+        """The same for the words after an interpreter: a module of an engine, or one with its name and a model."""
         name, at = _python_module(words, at)
         program, rest = ("python", "-m", name), words[at:]
         if program in self._programs:
@@ -377,6 +375,8 @@ class Launchers:
         if not rest and (made := self.by_variables(env, image)) is not None:
             return made._replace(model=made.model or self.model_of(made.words, mounts), gpus=gpus)
         engine = self.image_engine(image)
+        if engine is None and rest and rest[0].startswith("-"):  # an image of somebody's own
+            engine = self.engine_of_flags({word.partition("=")[0] for word in rest if word.startswith("--")})
         if engine is not None and rest and rest[0] == "serve":
             return Launch(engine, rest[1:], env, found.image.place, image=image, gpus=gpus)
         if engine is not None and rest and (rest[0].startswith("-") or self._serves(image, rest)):

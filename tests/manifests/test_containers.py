@@ -210,3 +210,24 @@ def test_variables_alone_start_an_engine_that_reads_them(name: str, tmp_path: Pa
 def test_an_image_without_such_variables_starts_none(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"docker run -e OTHER=1 {IMAGE}\n", "utf-8")
     assert read_file(str(tmp_path / "run.sh"), {}).deployments == ()
+
+
+OWN_IMAGES = {
+    "llama.cpp": "docker run --gpus all me/llama -m /m/x.gguf --ctx-size 4096 --n-gpu-layers 99\n",
+    "sglang": "docker run registry.local/serving:3 --model-path org/m --mem-fraction-static 0.8\n",
+    "vllm": "docker run ghcr.io/${NAMESPACE}/serving:1 --model org/m --max-num-seqs 4 --gpu-memory-utilization 0.9\n",
+}
+
+
+@pytest.mark.parametrize("engine", OWN_IMAGES)
+def test_flags_say_what_an_image_of_somebodys_own_starts(engine: str, tmp_path: Path) -> None:
+    """Also where a part of the image's name is not known."""
+    (tmp_path / "run.sh").write_text(OWN_IMAGES[engine], "utf-8")
+    [found] = read_file(str(tmp_path / "run.sh"), {}).deployments
+    assert found.engine == engine and found.words[0].startswith("-m" if engine == "llama.cpp" else "--model")
+
+
+@pytest.mark.parametrize("line", ["docker run db -c max_connections=9", "docker run web --port 80 --host 0.0.0.0"])
+def test_other_images_start_no_engine(line: str, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(line + "\n", "utf-8")
+    assert read_file(str(tmp_path / "run.sh"), {}).deployments == ()
