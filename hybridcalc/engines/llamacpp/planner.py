@@ -178,9 +178,6 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
     n_ubatch = min(n_batch, args.n_ubatch)
     n_ctx = _pad(n_ctx)
     n_ctx_seq = n_ctx if args.kv_unified else _pad(n_ctx // args.n_seq_max)
-    if n_ctx_seq == 0:
-        reason = f"{n_ctx:,} tokens over {args.n_seq_max} slots leave none for a sequence"
-        raise Refusal(reason, stage="llama_context", rule="HC206", fix="raise -c, or lower -np")
     streams = 1 if args.kv_unified else args.n_seq_max
     flash = args.flash_attn_type != 0
     shapes = model.state.shapes(1) if model.state is not None else None

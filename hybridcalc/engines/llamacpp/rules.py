@@ -186,8 +186,6 @@ RULES = (
     Rule("HC204", "error", "the context does not fit the device", "KV, states, weights and compute buffers are more "
          "than the devices have, and --fit may not change them.", "llama.cpp common/fit.cpp", needs=(MEMORY,),
          place=("--ctx-size", "--parallel")),
-    Rule("HC206", "error", "no tokens for a sequence", "The context divided by the slots is 0.", SOURCE_CONTEXT,
-         place=("--ctx-size", "--parallel")),
     Rule("HC219", "warning", "layers are left to the host", "Weights, KV, states and compute buffers are more than the "
          "devices have: --fit moves layers to the host until the rest fits.", "llama.cpp common/fit.cpp", _spilled,
          needs=(MEMORY,), place=("--ctx-size", "--parallel")),

@@ -39,7 +39,9 @@ def figures(plan: Plan) -> list[Quantity]:
     ready, rows = plan.ready, list[Quantity]()
     if ready.state_layers:
         copies = f" x {1 + ready.copies} copies" if ready.copies else ""
-        each = f"{ready.sequences} x {format_bytes(ready.sequence_state_bytes)}{copies}, f32, whatever the length"
+        one, token = ready.sequence_state_bytes, ready.kv_bytes_per_token
+        weighs = f" ({one / token:,.0f} tokens of KV)" if token else ""
+        each = f"{ready.sequences} x {format_bytes(one)}{weighs}{copies}, f32"
         rows.append(Quantity("states", f"{ready.state_bytes:,} B", f"{ready.state_bytes / MIB:,.2f} MiB", each))
     if ready.caches:
         types = "" if plan.args.type_k == plan.args.type_v == "f16" else f", {plan.args.type_k}/{plan.args.type_v}"
