@@ -22,6 +22,7 @@ ALLOWED = {
     "__getattr__": "Python asks a module for names it does not hold",
     "__dir__": "dir() asks",
     "Connection": "an annotation in quotes",
+    "HTTPResponse": "an annotation in quotes",
     "Traffic": "an annotation in quotes",
     "list_commands": "click asks",
     "format_commands": "click asks",

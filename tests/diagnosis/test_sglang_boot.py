@@ -15,7 +15,7 @@ from hybridcalc import load_model
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.answer import Candidate, Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -364,3 +364,14 @@ def test_requests_that_are_wanted_take_slots_and_tokens_of_the_pools(
     assert told.message.endswith(": they run" if runs == wanted else f": {runs} run")
     assert f"{wanted * 5} slots ({wanted} x 5) of 20" in told.message
     assert (f"{wanted * (length or 0):,} tokens of 4,000" in told.message) is (length is not None)
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [(0, ""), (1, "a"), (4, "a, b, c, d"), (5, "a, b, c, d and 1 more"), (7, "a, b, c, d and 3 more")],
+)
+def test_four_models_are_named_and_the_others_counted(count: int, named: str) -> None:
+    made = plan(load_model("kimi-k3"), ServerArgs(tp_size=8), rest_gib=28.55)
+    found = answer("\n".join(made.log_lines))
+    found.candidates = [Candidate(name, tp, "float32", "bfloat16", 1, 1) for name in "abcdefg"[:count] for tp in (1, 2)]
+    assert found.names == named

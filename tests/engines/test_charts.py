@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -135,3 +136,13 @@ def test_a_curve_over_lengths_marks_the_workload(spread: tuple[tuple[int, int], 
     assert [mark.label for mark in chart.marks] == marks
     assert (chart.y.low, chart.y.high, chart.x.low, chart.x.high) == (1, 60.0, 256, 1000)
     assert over_length("x", "", 1000, [], [], plan, high=0).y.high == 1.2
+
+
+@pytest.mark.parametrize(
+    ("group", "next_one"), list(pairwise([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]))
+)
+def test_requests_are_grouped_by_round_numbers(group: int, next_one: int) -> None:
+    """As many pieces as a bar shows, and a byte more."""
+    for size, expected in ((160 * group, group), (160 * group + 1, next_one)):
+        bar = Bar("", (Part("state pool", "state", size, "S"),))
+        assert request_cuts(bar, "state pool", 1, size)[1] == expected

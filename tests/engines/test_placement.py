@@ -243,3 +243,11 @@ def test_weights_follow_from_no_argument_that_is_not_named(engine: str) -> None:
             module.placement(model, Reading(arguments(**flags)))(parameters(model), None)
             module.dtype_of(model, Reading(arguments(**flags)))
             assert read <= named, sorted(read - named)
+
+
+def test_a_partition_says_nothing_of_a_model_in_one_stage() -> None:
+    """SGLang reads SGLANG_PP_LAYER_PARTITION where there are stages to part."""
+    model = QWEN._replace(layers="sa" * 5)
+    (whole,) = pipeline_stages(model, ServerArgs())
+    for text in ("3,7", "10", "nothing"):
+        assert pipeline_stages(model, ServerArgs(env={"SGLANG_PP_LAYER_PARTITION": text})) == (whole,)

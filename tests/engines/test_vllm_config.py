@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import Config
 from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare
@@ -371,3 +372,37 @@ def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens() -> None:
 def test_the_state_dtype_that_the_configuration_shows(model: str, given: dict[str, str], dtype: str) -> None:
     """Nemotron-H and Qwen3.5 have hooks that set it; Kimi's state is float32 although it shows auto."""
     assert prepared(model, **given).settled["mamba_ssm_cache_dtype"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "experts", "ranks", "starts"),
+    [(NEXT, 8, 8, True), (NEXT, 7, 8, False), (NEXT, 1, 1, True), (NEXT, 0, 8, True), (KIMI, 4, 8, True)],
+)
+def test_some_classes_run_on_no_more_ranks_than_they_have_experts(
+    model: str, experts: int, ranks: int, starts: bool
+) -> None:
+    """Qwen3-Next, as its config says how many there are; Kimi Linear runs on any."""
+    own = load_model(model)._replace(config=Config({"num_experts": experts}))
+    args = EngineArgs(tensor_parallel_size=ranks)
+    if starts:
+        assert prepare(own, args).args.tensor_parallel_size == ranks
+    else:
+        with pytest.raises(Refusal, match=f"tensor parallel size {ranks} is more than the {experts} experts") as caught:
+            prepare(own, args)
+        assert (caught.value.rule, caught.value.fix) == ("HC050", f"write -tp {experts} or less")
+
+
+@pytest.mark.parametrize(
+    ("version", "ranks", "starts"),
+    [("0.26.0", 2, True), ("0.27.0", 2, False), ("0.27.0", 1, True), ("0.28.0", 2, True)],
+)
+def test_context_parallelism_of_kda_has_no_release_between_two(version: str, ranks: int, starts: bool) -> None:
+    given: dict[str, Any] = {
+        "engine_version": version,
+        "decode_context_parallel_size": ranks,
+        "tensor_parallel_size": 2,
+    }
+    if starts:
+        assert prepared(KIMI, **given).args.decode_context_parallel_size == ranks
+    else:
+        assert "does not run context parallelism in this release" in refusal(KIMI, **given).reason
