@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LARGEST_SCRIPT_BYTES = 2**20
 MOST_NAMES = 100
 MOST_SHOWN = 4
+_MODELFILE = re.compile(r"modelfile([.-].*)?|.*\.modelfile", re.IGNORECASE)
 _FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -209,7 +210,13 @@ def read_line(launch: list[str] | None) -> "Launch | None":
 
 
 def launch_of(words: list[str]) -> "Launch":
-    """A launch line: its words, or the one word that is a text, the name of a script, or ``-`` for stdin."""
+    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin."""
+    if len(words) == 1 and _MODELFILE.fullmatch(os.path.basename(words[0])) and os.path.isfile(words[0]):
+        from hybridcalc.manifests.find import read_file
+
+        found = read_file(words[0], {}).deployments
+        if found:
+            return found[0].launch
     return ENGINES.launch(_launch_text(words))
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Timer
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -32,6 +33,8 @@ _FAILED = re.compile(
     r"(?:llama_init_from_model|llama_model_load|llama_kv_cache|load): "
     r"(.*(?:failed|error|not support|requires|does not divide).*)"
 )
+_ERROR = re.compile(r" E \w+: (.*)")
+MOST_SECONDS = 300.0
 _NAMES = {"llama_kv_cache": "KV", "llama_memory_recurrent": "states"}
 
 
@@ -80,12 +83,17 @@ class Booted(NamedTuple):
         """The answer as people read it."""
         differ = sum(not line.ok for line in self.lines)
         said = f"{len(self.lines)} of {len(self.lines)} agree" if self.ok else f"{differ} of {len(self.lines)} differ"
-        figures = tuple(
-            Quantity(line.name, line.planned, "", "printed so" if line.ok else f"printed: {line.printed}")
-            for line in self.lines
-        )
+        figures = tuple(map(_figure, self.lines))
         meaning = f"llama.cpp of {PACKAGE} {self.wheel} lays {self.model} out"
         return View("verify", said, meaning, figures=figures, notes=self.notes, subject=self.refusal)
+
+
+def _figure(line: BufferLine) -> Quantity:
+    """A line of the answer: its size, what it is made of, and what is printed where that differs."""
+    size, _, parts = line.planned.partition(" (")
+    what = f"({parts}; " if parts else ""
+    said = "printed so" if line.ok else f"printed: {line.printed}"
+    return Quantity(line.name, size if parts else line.planned, "", f"{what}{said}")
 
 
 def booted(model: Architecture, args: ContextParams, notes: tuple[str, ...] = ()) -> Booted:
@@ -102,7 +110,8 @@ def booted(model: Architecture, args: ContextParams, notes: tuple[str, ...] = ()
     ready = planned.ready
     log = _layout(path, ready, ready.args)
     if not any(_HOST.search(line) for line in log):
-        said = " ".join(log[-3:])[-300:] or "nothing"
+        errors = [found[1] for line in log if (found := _ERROR.search(line))]
+        said = (errors or log[-1:] or ["nothing"])[0][:300]
         raise InputError(f"llama.cpp does not lay {model.name} out; it says: {said}")
     return Booted(model.name, wheel, tuple(_compared(planned, log)), notes)
 
@@ -139,12 +148,15 @@ def _layout(path: Path, ready: Prepared | None, args: ContextParams) -> list[str
     with subprocess.Popen(  # noqa: S603  this Python, on a module of this package
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as run:
+        bound = Timer(MOST_SECONDS, run.kill)
+        bound.start()
         try:
             for line in run.stderr or ():
                 lines.append(line.rstrip())
                 if _HOST.search(line) or len(lines) > MOST_LINES:
                     break
         finally:
+            bound.cancel()
             run.kill()
     return lines
 
@@ -175,7 +187,7 @@ def _compared(planned: Plan, log: list[str]) -> "list[BufferLine]":
 
 def _short(line: str) -> str:
     """A line of a cache without its name and the blanks that align it."""
-    return re.sub(r" +", " ", line.partition("size = ")[2] or line).strip()
+    return re.sub(r" +", " ", line.partition("size = ")[2] or line).strip().replace("( ", "(")
 
 
 def _whole(name: str, size: float, printed: str) -> BufferLine:

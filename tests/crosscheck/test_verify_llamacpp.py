@@ -159,6 +159,15 @@ def test_what_differs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert answer.code == 1 and "differ" in answer.out and "printed: " in " ".join(answer.out.split())
 
 
+@pytest.mark.needs("xllamacpp")
+def test_a_file_that_the_engine_does_not_load(tmp_path: Path) -> None:
+    """Its own reason in a line, no traceback of its wheel."""
+    path = write_tiny("qwen35", tmp_path / "tiny.gguf")
+    os.truncate(path, 200_000)
+    answer = run("verify", str(path), "--engine", "llama.cpp", "-c", "4096")
+    assert answer.code == 2 and "data is not within the file bounds" in answer.err and "Traceback" not in answer.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -143,6 +143,13 @@ def test_fit_shortens_then_moves_layers() -> None:
         assert any("stays, and a start may run out" in finding.message for finding in fixed.findings)
 
 
+def test_cards_that_hold_nothing_are_not_listed() -> None:
+    from hybridcalc.engines.llamacpp.view import figures
+
+    names = [row.label for row in figures(planned("-m qwen3.5-27b-Q4_K_M.gguf -ngl 0 -c 4096", "3xrtx-4090"))]
+    assert "host" in names and not any(name.startswith("GPU") for name in names)
+
+
 def test_what_is_not_modelled_is_said() -> None:
     rows = planned("-m qwen3.5-27b-Q4_K_M.gguf -c 8192 -sm row", "2xrtx-4090").notes
     assert any(note.startswith("-sm row shares rows of layers over the cards") for note in rows)

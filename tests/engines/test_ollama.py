@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from present import present
 
 from hybridcalc import llamacpp, load_model, plan
@@ -73,6 +74,21 @@ def test_what_a_modelfile_sets_comes_first(tmp_path: Path) -> None:
     assert (ready.n_ctx_seq, ready.n_ubatch, ready.args.n_gpu_layers, ready.copies) == (16384, 256, 20, 4)
     assert planned(f"ollama run granite-4.0-h-small {words}").ready.copies == 0
     assert planned("ollama run qwen3.5-27b a prompt of words").ready.copies == 0
+
+
+def test_a_modelfile_is_planned_where_a_launch_line_stands(tmp_path: Path) -> None:
+    """With the parameters of the file, which lies anywhere; one without a FROM starts nothing."""
+    path = tmp_path / "Modelfile"
+    path.write_text("FROM qwen3.5:27b-q4_K_M\nPARAMETER num_ctx 8192\n", "utf-8")
+    assert "1 slot of 8,192 tokens, by Ollama" in run("plan", "--", str(path)).out
+    path.write_text("PARAMETER num_ctx 8192\n", "utf-8")
+    assert run("plan", "--", str(path)).code == 2
+
+
+def test_more_slots_than_there_are_sequences() -> None:
+    with pytest.raises(Refusal) as caught:
+        planned("OLLAMA_NUM_PARALLEL=257 ollama run granite-4.0-h-small")
+    assert (caught.value.rule, caught.value.fix) == ("HC202", "write OLLAMA_NUM_PARALLEL=256")
 
 
 def test_types_of_kv() -> None:

@@ -170,7 +170,8 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
         raise Refusal(refused.reason, stage=refused.stage, rule=refused.rule, fix=fix) from None
     if args.n_seq_max > MOST_SEQUENCES:
         reason = f"{args.n_seq_max:,} slots: a context has {MOST_SEQUENCES} sequences at most"
-        raise Refusal(reason, stage="llama_context", rule="HC202", fix=Write("--parallel", MOST_SEQUENCES))
+        fix = Write("--parallel", MOST_SEQUENCES) if front is None else f"write OLLAMA_NUM_PARALLEL={MOST_SEQUENCES}"
+        raise Refusal(reason, stage="llama_context", rule="HC202", fix=fix)
     n_ctx = args.n_ctx or (model.max_context or 0) * (args.n_seq_max if _fitted(args) else 1)
     if not n_ctx:
         raise InputError(f"{model.name} names no trained length", fix="add -c TOKENS", flag="--ctx-size")

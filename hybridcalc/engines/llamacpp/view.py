@@ -99,7 +99,7 @@ def _devices(plan: Plan) -> list[Quantity]:
     if not placement.modelled or found is None or (len(cards) == 1 and not host.layers and not plan.experts_on_host):
         return []
     rows = []
-    for device in (*cards, host):
+    for device in (*(card for card in cards if card.layers), host):
         part = found.part(device.weights)
         caches = (device.kv + device.state) / GIB
         what = f"{device.layers} layer{'' if device.layers == 1 else 's'}, {caches:.2f} of KV and states"
