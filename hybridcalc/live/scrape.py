@@ -16,6 +16,12 @@ from hybridcalc.errors import InputError, quoted
 from hybridcalc.live.fetch import LARGEST_BYTES, LONGEST_SECONDS, checked, fetch, shown, too_large
 
 LARGEST_FIGURE = 2.0**62
+LONGEST_LINE, MOST_CHARACTERS = 2**12, 2**21
+"""Characters of a sample, and of all samples of engines, that are read: the parser's time grows with the square of a
+line. A server with eight ranks has a tenth of them.
+"""
+BUCKET = "_bucket"
+"""What names of a histogram's parts end in, of which none is read."""
 MOST_AT_ONCE = 32
 """Sources that are read at the same time."""
 
@@ -98,9 +104,14 @@ def _samples(name: str, text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[
         raise InputError(
             "reading metrics needs the library prometheus-client", fix="pip install 'hybridcalc[live]'"
         ) from None
+    taken = 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.startswith(prefixes):
+        if not line.startswith(prefixes) or line.partition("{")[0].endswith(BUCKET):
             continue
+        taken += len(line)
+        if len(line) > LONGEST_LINE or taken > MOST_CHARACTERS:
+            what = f"{LONGEST_LINE:,} characters in a line" if len(line) > LONGEST_LINE else "2 MiB of samples"
+            raise InputError(f"{name}:{number}: more than {what}", fix="give one server's /metrics")
         try:
             for family in text_string_to_metric_families(line + "\n"):
                 for sample in family.samples:

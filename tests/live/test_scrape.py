@@ -103,6 +103,8 @@ def test_what_a_server_does_wrong_is_one_line(server: str, path: str, message: s
         (b"sglang:num_running_reqs 1e300\n", "no metric of a server"),
         (b"{" * 100_000, "neither metrics nor a JSON document"),
         (b"go_goroutines 7\n", "wanted: /metrics with sglang:"),
+        (b'sglang:num_running_reqs{a="' + b"x" * 5000 + b'"} 1\n', "text:1: more than 4,096 characters in a line"),
+        (b"".join(b'sglang:x{dp_rank="%d"} 1\n' % rank for rank in range(90_000)), "more than 2 MiB of samples"),
     ],
 )
 def test_hostile_texts_are_refused(text: bytes, message: str) -> None:
