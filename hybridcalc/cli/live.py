@@ -128,11 +128,12 @@ def _show(
     from hybridcalc.live.view import view
 
     whole = {} if tally is None else {"summary": tally.to_dict()}
-    if lines and not asked_for.drawn:
+    if lines:
         sys.stdout.write(json.dumps({"schema": "hybridcalc.live/2", **whole}) + "\n")
-        return
+        if not asked_for.drawn:
+            return
     answers.show("live", asked_for, partial(view, last, moments), lambda: {**last.to_dict(), **whole})
-    if tally is not None and not (asked_for.json or asked_for.drawn):
+    if tally is not None and not (asked_for.json or asked_for.figure is not None or lines):
         from hybridcalc.output.tables import print_watch
 
         print_watch(whole["summary"])

@@ -1,10 +1,12 @@
 """The answer about a running server as people read it, and its pools over time."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.charts import Axis, Chart, Series
+from hybridcalc.engines.charts import Axis, Band, Chart, Series
 from hybridcalc.errors import printable
 from hybridcalc.live.verdict import NAMES, Live, percent
 from hybridcalc.live.watch import Moment
@@ -136,21 +138,41 @@ def _workers(live: Live) -> tuple[Table, ...]:
 
 
 def over_time(moments: Sequence[Moment]) -> Chart:
-    """Shares of the pools in use, over the time watched."""
+    """Shares of the pools in use, over the time watched, and what bound when."""
     pools = [pool for pool in LABELS if any(moment.live.share(pool) is not None for moment in moments)]
-    start = moments[0].at
+    start, counts = moments[0].at, Counter(moment.live.binding for moment in moments)
+    bound = [f"{NAMES[pool]} {percent(count / len(moments))}" for pool, count in counts.items() if pool is not None]
+    waits = f"; shaded while requests wait: {', '.join(bound)}" if bound else ""
     return Chart(
         "Pools in use",
-        f"{len(moments):,} scrapes over {moments[-1].at - start:,.0f} s",
+        f"{len(moments):,} scrapes over {moments[-1].at - start:,.0f} s{waits}",
         Axis("seconds"),
-        Axis("share in use", low=0.0, high=1.0),
+        Axis("% in use", low=0.0, high=100.0),
         tuple(
             Series(
                 LABELS[pool],
                 "state" if pool == STATE else "kv",
-                tuple((moment.at - start, moment.live.share(pool) or 0.0) for moment in moments),
+                tuple((moment.at - start, 100 * (moment.live.share(pool) or 0.0)) for moment in moments),
                 LETTERS[pool],
             )
             for pool in pools
         ),
+        bands=tuple(_bound(moments)),
     )
+
+
+def _bound(moments: Sequence[Moment]) -> Iterator[Band]:
+    """Stretches of time in which requests waited for the same thing."""
+    start, pairs = moments[0].at, zip(moments, [*moments[1:], moments[-1]], strict=True)
+    runs = groupby(pairs, key=lambda pair: pair[0].live.binding)
+    for bound, run in runs:
+        held = list(run)
+        if bound is not None and held[-1][1].at > held[0][0].at:
+            verb = "bind" if bound == BLOCKS else "binds"
+            yield Band(
+                held[0][0].at - start, held[-1][1].at - start, f"{NAMES[bound]} {verb}", ROLES.get(bound, "limit")
+            )
+
+
+ROLES = {STATE: "state", KV: "kv", BLOCKS: "kv"}
+"""The colour of what binds; of anything else, that of a limit."""

@@ -232,7 +232,7 @@ def fleet() -> Iterator[str]:
 
 
 def test_hostile_names_are_printed_as_text() -> None:
-    evil = 'model_name="\x1b[2Jowned\x07' + "x" * 5000 + '"'
+    evil = 'model_name="\x1b[2Jowned\x07' + "x" * 3000 + '"'
     found: Any = judged(labelled(exported(PLAN, 4, 2, 4, 4000), evil))
     from hybridcalc.live.view import view
 

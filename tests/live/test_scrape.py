@@ -198,6 +198,22 @@ def test_a_watched_server_ends_in_a_summary(server: str, tmp_path: Path) -> None
     assert picture.read_text().startswith("<svg")
 
 
+def test_pools_over_time_are_shaded_where_requests_wait() -> None:
+    from test_verdict import live
+
+    from hybridcalc.live.view import over_time
+
+    text = EXAMPLE.read_text()
+    waits, idle = live(text), live(text.replace("} 12.0", "} 0.0"))
+    chart = over_time([Moment(float(at), waits if 2 <= at < 5 else idle) for at in range(10)])
+    assert [(band.low, band.high, band.label, band.role) for band in chart.bands] == [
+        (2.0, 5.0, "the state pool binds", "state")
+    ]
+    assert chart.told == "10 scrapes over 9 s; shaded while requests wait: the state pool 30 %"
+    assert [round(series.points[0][1]) for series in chart.series] == [79, 35]
+    assert (chart.y.low, chart.y.high) == (0, 100)
+
+
 def test_moments_of_one_scrape_have_no_picture() -> None:
     from test_verdict import live
 

@@ -112,5 +112,6 @@ def test_lines_and_a_picture_are_whole_where_it_is_ended(server: tuple[str, thre
     code, out = watched(*server, "--jsonl", "--save", str(tmp_path / "pools.svg"), terminal=False)
     assert code == 0
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert all(line["K"] == 257 for line in lines)
+    assert all(line["K"] == 257 for line in lines[:-1])
+    assert lines[-1]["summary"]["scrapes"] == len(lines) - 1
     assert (tmp_path / "pools.svg").read_text().startswith("<svg")
