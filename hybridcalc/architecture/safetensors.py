@@ -106,23 +106,31 @@ def _index(path: Path) -> dict[str, Any]:
 
 
 def parse_index(data: bytes, where: str) -> dict[str, Any]:
-    """An index's JSON, with its total a size. Raises InputError for what is none."""
+    """An index's JSON, with its ``total`` size, None where it states none. Raises InputError for what is no index."""
     where = printable(where, 80)
     try:
         found = json.loads(data)
-        total = found["metadata"]["total_size"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        total = found.get("metadata", {}).get("total_size")
+    except (ValueError, AttributeError, RecursionError):
         raise InputError(f"{where}: not a safetensors index", fix="give --weights SIZE") from None
+    if total is None:
+        return {**found, "total": None}
     if isinstance(total, bool) or not isinstance(total, int | float) or not 0 < total < 2**60:
         raise InputError(f"{where}: metadata.total_size is not a size", fix="give --weights SIZE")
     return {**found, "total": int(total)}
 
 
-def _of_index(path: Path) -> Sizes:
-    return Sizes(_index(path)["total"], None, f"the index of {printable(str(path.parent), 60)}")
+def _of_index(path: Path) -> Sizes | None:
+    total = _index(path)["total"]
+    return None if total is None else Sizes(total, None, f"the index of {printable(str(path.parent), 60)}")
 
 
 def _files_of(path: Path) -> set[str] | None:
     """Names of the files that an index lists."""
-    listed = _index(path).get("weight_map")
+    return files_in(_index(path))
+
+
+def files_in(index: dict[str, Any]) -> set[str] | None:
+    """Names of the files that an index lists; None where it lists none."""
+    listed = index.get("weight_map")
     return {str(name) for name in listed.values()} if isinstance(listed, dict) else None

@@ -13,6 +13,9 @@ from typing import ClassVar
 
 import pytest
 
+from hybridcalc.architecture import hub as hub_module
+from hybridcalc.errors import ModelNotFound
+
 pytest.importorskip("huggingface_hub")
 
 LLAMA = {
@@ -32,6 +35,15 @@ MODELS: dict[str, dict[str, bytes]] = {
         "model.safetensors": struct.pack("<Q", len(HEADER)) + HEADER + b"\0" * 64,
     },
     "org/tiny-FP8": {"config.json": json.dumps(LLAMA).encode(), "hf_quant_config.json": json.dumps(QUANT).encode()},
+    "org/unsummed": {
+        "config.json": json.dumps(LLAMA).encode(),
+        "model.safetensors.index.json": json.dumps(
+            {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+        ).encode(),
+        "a.safetensors": struct.pack("<Q", len(HEADER)) + HEADER + b"\0" * 64,
+        "b.safetensors": struct.pack("<Q", 2) + b"{}" + b"\0" * 64,
+    },
+    "org/moved": {"config.json": json.dumps(LLAMA).encode()},
     "org/huge": {"config.json": b"{" + b" " * (9 * 2**20) + b"}"},
 }
 COMMIT = "a" * 40
@@ -43,9 +55,22 @@ class _Hub(BaseHTTPRequestHandler):
     asked: ClassVar[list[str]] = []
 
     def _answer(self, body: bool) -> None:
-        model, _, file = self.path.strip("/").partition("/resolve/main/")
+        path = self.path.removeprefix("/moved").removeprefix("/behind/a/proxy")
+        model, _, file = path.strip("/").partition("/resolve/main/")
         data = MODELS.get(model, {}).get(file)
         self.asked.append(f"{self.command} {model} {file} {self.headers.get('authorization', '')}".strip())
+        if model == "org/gated":
+            self.send_response(403)
+            self.send_header("X-Error-Code", "GatedRepo")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if model == "org/moved" and not self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", f"/moved{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if data is None:
             self.send_response(404)
             self.send_header("X-Error-Code", "EntryNotFound" if model in MODELS else "RepoNotFound")
@@ -130,6 +155,7 @@ def test_quantisation_beside_the_config_counts(tmp_path: Path, hub: str) -> None
     ("name", "more", "said"),
     [
         ("org/absent", {}, "org/absent cannot be fetched: "),
+        ("org/gated", {}, "org/gated cannot be fetched: the Hub answers 403: no such model, or it wants a token"),
         ("org/huge", {}, "config.json of org/huge is larger than 8 MiB"),
         ("org/sharded", {"HF_HUB_OFFLINE": "1"}, "org/sharded cannot be fetched: "),
         ("org/sharded", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "org/sharded cannot be fetched: "),
@@ -145,6 +171,30 @@ def test_what_cannot_be_fetched_is_an_error_of_two_lines(
     assert lines[0].startswith(f"error: {said}") and len(lines) <= 2
     if "cannot be fetched" in said:
         assert lines[1].strip().startswith(f"by hand: hf download {name}")
+
+
+def test_an_index_that_states_no_size_is_summed_by_headers(tmp_path: Path, hub: str) -> None:
+    """Of the files that it lists; a Hub may lie behind a path."""
+    for endpoint in (hub, f"{hub}/behind/a/proxy"):
+        ran = _run(tmp_path / endpoint[-5:], endpoint, "weights", "org/unsummed", "--download", "--json")
+        found = json.loads(ran.stdout)
+        assert found["checkpoint_bytes"] == 2 * PARAMETERS, ran.stderr
+        assert "the headers of 2 files on the Hub" in found["weights_from"]
+
+
+def test_a_model_that_has_moved_is_followed(tmp_path: Path, hub: str) -> None:
+    ran = _run(tmp_path, hub, "weights", "org/moved", "--download", "--json")
+    assert json.loads(ran.stdout)["parameters"] == PARAMETERS, ran.stderr
+
+
+def test_a_server_that_answers_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly each part arrives, all of it must be there in time."""
+    held = threading.Event()
+    monkeypatch.setattr(hub_module, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(hub_module, "_fetch", lambda *_: held.wait())
+    with pytest.raises(ModelNotFound, match="org/slow cannot be fetched: not all there"):
+        hub_module.fetch("org/slow")
+    held.set()
 
 
 def test_nothing_is_fetched_unasked(tmp_path: Path, hub: str) -> None:

@@ -240,8 +240,7 @@ def test_hf_quant_config_beside_a_config_counts(tmp_path: Path) -> None:
 
 
 MALFORMED = {
-    "empty": "", "array": "[]", "no metadata": "{}", "no total": '{"metadata": {}}', "metadata null":
-    '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
+    "empty": "", "array": "[]", "metadata null": '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
     "zero": '{"metadata": {"total_size": 0}}', "negative": '{"metadata": {"total_size": -5}}',
     "huge": '{"metadata": {"total_size": 1e30}}', "infinite": '{"metadata": {"total_size": Infinity}}',
     "nan": '{"metadata": {"total_size": NaN}}', "digits": '{"metadata": {"total_size": ' + "9" * 5000 + "}}",
@@ -257,6 +256,16 @@ def test_an_index_without_a_usable_total_is_refused(tmp_path: Path, text: str) -
     with pytest.raises(InputError, match=r"model\.safetensors\.index\.json: ") as refusal:
         _weights(str(tmp_path))
     assert refusal.value.fix == "give --weights SIZE"
+
+
+@pytest.mark.parametrize("text", ["{}", '{"metadata": {}}', '{"weight_map": {"x": "gone.safetensors"}}'])
+def test_an_index_that_states_no_total_leaves_the_closed_form(tmp_path: Path, text: str) -> None:
+    """Nothing is known of the checkpoint's size then, which is no error."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    found = _weights(str(tmp_path))
+    assert found.weights_from == "closed form of its config.json"
+    assert found.checkpoint_bytes == 2 * found.parameters
 
 
 def test_an_index_weighs_a_model_without_a_closed_form(tmp_path: Path) -> None:
