@@ -240,7 +240,9 @@ def test_hf_quant_config_beside_a_config_counts(tmp_path: Path) -> None:
 
 
 MALFORMED = {
-    "empty": "", "array": "[]", "metadata null": '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
+    "empty": "", "array": "[]",
+    "metadata null": '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}',
+    "true": '{"metadata": {"total_size": true}}',
     "zero": '{"metadata": {"total_size": 0}}', "negative": '{"metadata": {"total_size": -5}}',
     "huge": '{"metadata": {"total_size": 1e30}}', "infinite": '{"metadata": {"total_size": Infinity}}',
     "nan": '{"metadata": {"total_size": NaN}}', "digits": '{"metadata": {"total_size": ' + "9" * 5000 + "}}",
