@@ -65,7 +65,9 @@ def _environment(service: Fields, known: Variables, beside: ReadBeside) -> dict[
         named = item.string("path") if isinstance(item, Fields) else item.value if isinstance(item, Scalar) else ""
         env |= env_file(beside(named)) if named else {}
     for name, setting, _ in declared(service.get("environment"), lambda item: resolved_word(item, COMPOSE, known)):
-        env[name] = setting or known.lookup(name)
+        given = setting or known.known(name)
+        if given is not None:  # a name alone hands on what the caller sets
+            env[name] = given
     return env
 
 

@@ -99,6 +99,7 @@ class Shell:
         self.negated = False
         self.fits: bool | None = False
         self.launches: list[Launch] = []
+        self.replaced = 0  # how many there are once ``exec`` surely took the shell's place
         self.files: list[HereDocument] = []
         self.idle: list[Sequence[Word]] = []
         self.script = Script(text, launchers.spoken, launchers.telling)
@@ -111,6 +112,9 @@ class Shell:
     def run(self) -> None:
         """Go through the script. Raises InputError for one that grows beyond what is allowed."""
         self._execute(self.script.commands)
+        if self.replaced:  # the rest runs where other values decide, and is told as far as it is known
+            rest = self.launches[self.replaced :] if self.builtins.assumed else []
+            self.launches[self.replaced :] = [one for one in rest if not any(word.why for word in one.words)]
         for document in self.script.loose:
             self._document(document)
         for name, commands in list(self.functions.items()):  # who sources the script may call them
@@ -199,7 +203,11 @@ class Shell:
         kept = self._kept()
         if runs is False:
             self._forget(self.builtins.compared)
+        count = len(self.launches)
         status = self._run(command, runs, piped)
+        head = next((token.text for token in command.words if token.text not in GLUE), "")
+        if head == "exec" and runs and not self.replaced and len(self.launches) > count and self.scopes.certain:
+            self.replaced = 0 if piped or command.after in APART else len(self.launches)
         for document in command.documents:
             self._document(document)
         apart = piped or command.after in APART or runs is False

@@ -91,6 +91,11 @@ class Scopes:
         """How many functions run, one inside the other."""
         return len(self._calls)
 
+    @property
+    def certain(self) -> bool:
+        """Whether what stands here surely runs, in the shell itself."""
+        return not self._subshells and not any(block.unsure or block.dead or block.gone for block in self._blocks)
+
     def within(self, kind: str) -> bool:
         """Whether a block of a kind is open."""
         return any(block.kind == kind for block in self._blocks[-DEEPEST:])

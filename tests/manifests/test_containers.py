@@ -231,3 +231,14 @@ def test_flags_say_what_an_image_of_somebodys_own_starts(engine: str, tmp_path: 
 def test_other_images_start_no_engine(line: str, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(line + "\n", "utf-8")
     assert read_file(str(tmp_path / "run.sh"), {}).deployments == ()
+
+
+def test_a_variable_that_compose_hands_on_is_unset_unless_the_caller_sets_it(tmp_path: Path) -> None:
+    """`environment: [BYTES]` hands on the caller's value; a default behind it counts where there is none."""
+    script = 'A=(); if [ -n "$${BYTES:-}" ]; then A=(--max-num-seqs "$${BYTES}"); fi; exec vllm serve org/m "$${A[@]}"'
+    text = f"services:\n  s:\n    environment:\n    - BYTES\n    entrypoint: [bash, -c, '{script}']\n"
+    (tmp_path / "compose.yaml").write_text(text, "utf-8")
+    [found] = read_file(str(tmp_path / "compose.yaml"), {}).deployments
+    assert [str(word) for word in found.words] == ["org/m"]
+    [found] = read_file(str(tmp_path / "compose.yaml"), {"BYTES": "4"}).deployments
+    assert [str(word) for word in found.words] == ["org/m", "--max-num-seqs", "4"]

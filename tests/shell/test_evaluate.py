@@ -386,3 +386,37 @@ def test_no_script_ends_in_anything_but_words_or_an_input_error(parts: list[str]
             assert all(word.place.line >= 1 for word in launch.words)
     except InputError:
         pass
+
+
+EXEC = """\
+N="${SPEC_N:-1}"
+if [ "$N" -gt 0 ]; then
+  exec vllm serve m --max-num-seqs "$N"
+fi
+ARGS=()
+for a in "$@"; do ARGS+=("$a"); done
+exec vllm serve m "${ARGS[@]}"
+"""
+
+
+def test_what_exec_replaces_runs_no_further() -> None:
+    """A launch behind an `exec` that a decided condition leads to is told only where all of it is known."""
+    assert [[str(word) for word in one.words] for one in read(EXEC)] == [["m", "--max-num-seqs", "1"]]
+    (other,) = read(EXEC, SPEC_N="0")
+    assert other.words[0] == "m" and other.words[-1].why
+    known = "if [ ${N:-1} = 1 ]; then exec vllm serve a; fi; exec vllm serve b"
+    assert [str(one.words[0]) for one in read(known)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "if [ -e /x ]; then exec vllm serve a; fi\nexec vllm serve b $(cat f)",
+        "(exec vllm serve a)\nexec vllm serve b $(cat f)",
+        "exec vllm serve a &\nexec vllm serve b $(cat f)",
+        "exec vllm serve a | tee log\nexec vllm serve b $(cat f)",
+        "exec > log\nvllm serve a\nexec vllm serve b $(cat f)",
+    ],
+)
+def test_an_exec_that_may_not_end_the_script_keeps_the_rest(script: str) -> None:
+    assert [str(one.words[0]) for one in read(script)] == ["a", "b"]

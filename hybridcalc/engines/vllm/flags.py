@@ -60,6 +60,7 @@ FLAGS = (
 ELSEWHERE = (
     Flag("gpu_capability", ("--gpu-capability",), "str"),
     Flag("gpu_memory_gib", ("--gpu",), "float", 0, 2**20),
+    Flag("rocm", ("--gpu",), "switch"),
     Flag("draft_layers", ("--draft-layers",), "int", 0, 1024),
     Flag("command_line", ("--",), "switch"),
     Flag("num_speculative_tokens", ("--spec-tokens",), "int", 0, MOST_DRAFTS),
