@@ -43,7 +43,7 @@ EQUIVALENT = ROOT / "tools" / "mutants.txt"
 MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
 MOST_TESTS = 80
-"""Tests tried on one fault."""
+"""Tests tried on one fault, and as many of each of the files nearest to it."""
 OF_TABLES = ("tests/engines/test_releases.py::", "tests/engines/test_flag_bounds.py::")
 """Tests that read the tables of modules without running a line of theirs."""
 FIRST, NEAREST = 12, 3
@@ -314,7 +314,8 @@ def durations(report: Path) -> dict[str, float]:
 
 
 def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
-    """The tests that run the line of a fault: of each test file in turn the quickest.
+    """The tests that run the line of a fault: those of the test files nearest to its module, and of each other file in
+    turn the quickest.
 
     A line of a module's own level runs when it is imported, in no test: then those of its file, or of its folder, and
     those that read its tables.
@@ -331,15 +332,20 @@ def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
     for name in sorted(names, key=lambda name: (seconds[name], name)):
         files.setdefault(name.partition("::")[0], []).append(name)
     in_turn = [name for turn in zip_longest(*files.values()) for name in turn if name is not None]
-    return sorted(tables.union(in_turn[:most]), key=lambda name: (seconds[name], name))
+    own = [name for file in nearest(fault, files) for name in files[file][:MOST_TESTS]]
+    return sorted(tables.union(in_turn[:most], own), key=lambda name: (seconds[name], name))
+
+
+def nearest(fault: Fault, files: Iterable[str]) -> list[str]:
+    """The test files whose names are most like the module's."""
+    words = set(re.split(r"\W|_", fault.path))
+    return sorted(sorted(files), key=lambda file: -len(words.intersection(re.split(r"\W|_", file))))[:NEAREST]
 
 
 def in_parts(fault: Fault, tests: list[str]) -> tuple[list[str], list[str]]:
     """The tests to begin with, and the others."""
-    words = set(re.split(r"\W|_", fault.path))
-    files = sorted({name.partition("::")[0] for name in tests})
-    files.sort(key=lambda file: -len(words.intersection(re.split(r"\W|_", file))))
-    near = [[name for name in tests if name.startswith(f"{file}::")][:FIRST] for file in files[:NEAREST]]
+    files = nearest(fault, {name.partition("::")[0] for name in tests})
+    near = [[name for name in tests if name.startswith(f"{file}::")][:FIRST] for file in files]
     begin = [name for names in near for name in names]
     return begin, [name for name in tests if name not in begin]
 
