@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.deployment import HEADROOM, Rest, Workload
+from hybridcalc import load_model
+from hybridcalc.deployment import HEADROOM, Rest, Workload, exact_rest
 from hybridcalc.engines.charts import (
     Bar,
     Part,
@@ -22,6 +23,9 @@ from hybridcalc.engines.charts import (
     pools_bar,
     request_cuts,
 )
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.curves import memory_picture
+from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
 from hybridcalc.steps import BudgetLine
 from hybridcalc.units import GIB
 
@@ -146,3 +150,16 @@ def test_requests_are_grouped_by_round_numbers(group: int, next_one: int) -> Non
     for size, expected in ((160 * group, group), (160 * group + 1, next_one)):
         bar = Bar("", (Part("state pool", "state", size, "S"),))
         assert request_cuts(bar, "state pool", 1, size)[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (28.55, "A line in the state pool every request."),
+        (280.0, "A line in the state pool every 10 requests."),
+        (2800.0, "A line in the state pool every 100 requests."),
+    ],
+)
+def test_a_picture_of_memory_says_how_the_state_pool_is_cut(rest: float, said: str) -> None:
+    plan = sglang_plan(load_model("kimi-k3"), ServerArgs(tp_size=8), rest=exact_rest(rest), workload=Workload.at(9216))
+    assert memory_picture(plan).cuts == said

@@ -48,6 +48,21 @@ def test_fewer_sequences_narrow_what_lies_beside() -> None:
     assert kind_of(Gpu(120.0, "GB10", unified=True), EngineArgs()) == "unified"
 
 
+@pytest.mark.parametrize(
+    ("card", "ranks", "most"),
+    [
+        (Gpu(120.0, "GB10", unified=True), 1, 5.7),
+        (Gpu(80.0, "as given"), 1, 0.34),
+        (Gpu(80.0, "as given"), 4, 1.84),
+        (Gpu(80.0, "as given", linked=True), 4, 1.84),
+    ],
+)
+def test_what_the_driver_holds_depends_on_how_cards_are_joined(card: Gpu, ranks: int, most: float) -> None:
+    parts = {part.name: part for part in beside(card, MODEL, EngineArgs(tensor_parallel_size=ranks))[1]}
+    held = parts["non-torch"]
+    assert 0 < held.low < held.likely < held.high == most
+
+
 def test_a_flag_says_the_memory_itself() -> None:
     assert rest_from_flag(EngineArgs()) is None
     rest = present(rest_from_flag(EngineArgs(kv_cache_memory_bytes=40 * GIB)))
