@@ -228,6 +228,8 @@ def _expected(path: str) -> dict[str, Any]:
 def _print_files(rules: str | None, dashboard: str | None, slots: int) -> None:
     from hybridcalc.live import alerts
 
+    if rules is not None and dashboard is not None:
+        raise InputError("--rules and --dashboard are a file each", fix="run it twice")
     for flag, typed, name, make in (
         ("--rules", rules, "prometheus", alerts.prometheus),
         ("--dashboard", dashboard, "grafana", alerts.grafana),

@@ -55,8 +55,10 @@ class Planner:
     def plans(self, worker: Worker, model: Architecture | None) -> tuple[tuple[Answer, ...], str]:
         """Plans at the length that its requests have, and how they were found; or none, and why not."""
         served = ENGINES.get(worker.engine)
-        if served is None or (self.asked.engine is not None and self.asked.engine != served.name):
+        if served is None:
             return (), ""
+        if self.asked.engine not in (None, served.name):
+            return (), f"the launch line starts {ENGINES.rows[self.asked.engine].title}, this is {served.title}"
         if served.sweeping is None and self.asked.args is None:
             return (), ""
         if model is None:

@@ -7,6 +7,7 @@ Bounds: 16 MiB a text, 5 s for all of a source (fetch.py).
 
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,10 @@ BUCKET = "_bucket"
 """What names of a histogram's parts end in, of which none is read."""
 MOST_AT_ONCE = 32
 """Sources that are read at the same time."""
+
+
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,100}:[0-9]{1,5}(/[\x21-\x7e]{0,100})?")
+"""A host and its port, typed where a file or a URL is wanted."""
 
 
 class Sample(NamedTuple):
@@ -139,7 +144,8 @@ def _file(source: str) -> bytes:
         with open(source, "rb") as opened:
             return _bounded(opened, source)
     except (OSError, ValueError) as error:
-        raise InputError(f"{quoted(source)}: {getattr(error, 'strerror', None) or 'no file name'}") from None
+        fix = f"a server is http://{source}" if _HOST.fullmatch(source) else ""
+        raise InputError(f"{quoted(source)}: {getattr(error, 'strerror', None) or 'no file name'}", fix=fix) from None
 
 
 def _bounded(opened: IO[bytes], name: str) -> bytes:

@@ -146,8 +146,10 @@ class Live:
 
     @property
     def most(self) -> int | None:
-        """Requests that run at most on all workers, as far as that follows from the pools."""
-        return None if self.plan is None else self.plan.requests * len(self.workers) // self.plan.workers
+        """Requests that the state slots of all workers let run; None where it is not known how many each takes."""
+        slots, sizes = self.planned.get("slots_per_request"), [worker.pools.get(STATE) for worker in self.workers]
+        known = [pool.size for pool in sizes if pool is not None and pool.size is not None]
+        return sum(int(size // slots) for size in known) if slots and len(known) == len(sizes) else None
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``live --json``."""

@@ -43,9 +43,9 @@ def _name(live: Live) -> str:
 
 
 def _balance(live: Live) -> str:
-    """The ratio at which both pools run out together, at the length that requests have."""
-    ratio, tokens = live.planned.get("ratio"), live.each(KV)
-    return f"r* = {ratio:.2f} at {tokens:,.0f} tokens a request" if isinstance(ratio, float) and tokens else ""
+    """The ratio at which both pools run out together, at the length that requests have or that was given."""
+    ratio, tokens = live.planned.get("ratio"), None if live.plan is None else live.plan.workload.mean_length
+    return f"r* = {ratio:.2f} at {float(tokens):,.0f} tokens a request" if isinstance(ratio, float) and tokens else ""
 
 
 def _start(live: Live) -> str:

@@ -70,7 +70,7 @@ def test_ranks_and_replicas_are_judged_each(states: list[tuple[int, int, int]], 
     assert found.verdicts == tuple(one.binding for one in alone)
     assert found.binding == found.verdicts[max(range(len(states)), key=lambda place: states[place][1])]
     assert found.plan is not None
-    assert found.most == found.plan.requests * len(states)
+    assert found.most == (K // S) * len(states)
     each = found.to_dict()["per_worker"]
     assert [one["binding"] for one in each] == list(found.verdicts)
     assert len({(one["source"], one["name"]) for one in each}) == len(states)
@@ -229,6 +229,29 @@ def fleet() -> Iterator[str]:
     yield labelled(exported(PLAN, 4, 2, 4, 4000), 'model_name="chat"')
     yield labelled(exported(PLAN, 9, 0, 4, 4000), 'model_name="chat"')
     yield metrics("vllm:", {"num_requests_running": 7, "num_requests_waiting": 0, "kv_cache_usage_perc": 0.5})
+
+
+def test_a_length_that_is_given_changes_what_to_set_and_not_what_runs() -> None:
+    text = exported(PLAN, K // S, 3, 4, 500)
+    for length in (None, 100_000):
+        found = judged(text, asked=LiveQuestion(QWEN, "sglang", ARGS, length))
+        assert (found.binding, found.most) == (STATE, K // S)
+        assert found.plan is not None
+        assert found.plan.workload.mean_length == (length or 500)
+
+
+def test_a_launch_line_of_another_engine_is_said() -> None:
+    found = judged(exported(PLAN, 3, 1, 4, 500), asked=LiveQuestion(QWEN, "vllm", vllm.EngineArgs()))
+    assert found.plan is None
+    assert found.how == "the launch line starts vLLM, this is SGLang"
+
+
+def test_what_is_meant_is_said(tmp_path: Path) -> None:
+    assert "a server is http://localhost:30000" in run("live", "localhost:30000").err
+    assert "http://" not in run("live", str(tmp_path / "metrics.txt")).err
+    both = run("live", "--rules", "prometheus", "--dashboard", "grafana")
+    assert (both.code, both.out) == (2, "")
+    assert "a file each" in both.err
 
 
 def test_hostile_names_are_printed_as_text() -> None:
