@@ -93,7 +93,7 @@ def test_sglangs_pools_give_the_planners_verdict(
     assert found.plan.requests == again.requests
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(("qwen3-next-80b-a3b", "qwen3.6-35b-a3b", "granite-4.0-h-small")),
     st.floats(3.0, 60.0),
