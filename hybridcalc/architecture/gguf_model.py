@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.families import RecurrentState
+from hybridcalc.architecture.families import PleConv, RecurrentState
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.gguf import Header, read_header
-from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.kv import AttentionKV, CompressedIndex, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError, NotModelled, printable, quoted
 
 MOST_LAYERS, LARGEST = 4096, 2**31
@@ -147,6 +147,7 @@ def _all(letter: str) -> Callable[[Keys], str]:
 KINDS = {
     "qwen35": GgufKind("Qwen3_5ForConditionalGeneration", _interval, _gdn),
     "qwen35moe": GgufKind("Qwen3_5MoeForConditionalGeneration", _interval, _gdn),
+    "qwen4exp": GgufKind("Qwen4ExpForConditionalGeneration", _interval, _gdn),
     "qwen3next": GgufKind("Qwen3NextForCausalLM", _interval, _gdn),
     "nemotron_h": GgufKind("NemotronHForCausalLM", _of_blocks, _mamba2),
     "nemotron_h_moe": GgufKind("NemotronHForCausalLM", _of_blocks, _mamba2),
@@ -203,6 +204,7 @@ def _architecture(header: Header, where: str, path: str) -> Architecture:
         attention=attention if set(layers) & set("ab") else None,
         window=window,
         window_attention=attention if window is not None and isinstance(attention, GroupedQueryKV) else None,
+        ple_conv=_ple(keys),
         num_attention_heads=max(keys.by_layer("attention.head_count", 0), default=0) or None,
         hidden_size=keys.number("embedding_length"),
         max_context=keys.number("context_length", 0) or None,
@@ -224,6 +226,28 @@ def _index(keys: Keys) -> IndexCache | None:
     return IndexCache(width, max(1, keys.number("attention.indexer.kpool", 1)))
 
 
+def _compressed(keys: Keys, layers: str) -> CompressedIndex | None:
+    """The index of QSA, one key for so many tokens; None without one. Raises NotModelled where some layers lack it."""
+    stated = keys.by_layer("attention.compress_ratios", 0)
+    ratios = {ratio for ratio, letter in zip(stated, layers, strict=True) if letter in "abw"}
+    if ratios == {0}:
+        return None
+    if len(ratios) > 1:
+        raise NotModelled("layers with and without an index", lacking="indexes of some layers alone")
+    names = ("head_count", "key_length", "top_k")
+    heads, width, budget = (keys.number(f"attention.indexer.{name}") for name in names)
+    return CompressedIndex(heads, width, ratios.pop(), budget)
+
+
+def _ple(keys: Keys) -> PleConv | None:
+    """The convolution of per-layer embeddings that a sequence keeps columns of; None without one."""
+    stated = keys.raw("ple.layers")
+    if not isinstance(stated, list) or not stated:
+        return None
+    channels = keys.number("ple.ngram_size") * keys.number("hyper_connection.count") * keys.number("embedding_length")
+    return PleConv(len(stated), channels, max(0, keys.number("ple.conv_kernel") - 1))
+
+
 def _attention(keys: Keys, layers: str) -> AttentionKV | None:
     """Rows of K and V: a latent one with MLA, else those of the KV heads of the layers that have any."""
     if not set(layers) & set("abw"):
@@ -240,4 +264,4 @@ def _attention(keys: Keys, layers: str) -> AttentionKV | None:
         if not rank <= key * max(counts):
             raise ConfigError(f"{keys.kind}.attention.key_length {key} is below attention.kv_lora_rank {rank}")
         return LatentKV(rank, key * max(counts) - rank, _index(keys))
-    return GroupedQueryKV(max(counts), key, value)
+    return GroupedQueryKV(max(counts), key, value, _compressed(keys, layers))

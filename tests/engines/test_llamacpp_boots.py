@@ -1,4 +1,4 @@
-"""A plan against what a real llama-server prints: eighteen kinds of tiny models, each booted on the CPU in 3 ways."""
+"""A plan against what a real llama-server prints: nineteen kinds of tiny models, each booted on the CPU in 3 ways."""
 
 import io
 import re
@@ -33,7 +33,7 @@ REFUSED = {
     ),
     "no-flash": dict.fromkeys(("bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"), "HC200"),
 }
-"""What does not start, 11 of 54: settings -> kind -> rule."""
+"""What does not start, 11 of 57: settings -> kind -> rule."""
 PARAMETERS = {"n_seq_max": "n_parallel", "type_k": "cache_type_k", "type_v": "cache_type_v"}
 
 
