@@ -147,10 +147,7 @@ class Reuse(NamedTuple):
             "transfers": None if self.transfers is None else self.transfers._asdict(),
             "recomputed_cost": self._recomputed_cost(),
             "lost_to": self.lost_to,
-            "held": [
-                {"requests": seen, "cached": cached, "running": own, "kv_tokens": kv}
-                for seen, cached, own, kv in outcome.held
-            ],
+            "held": [point._asdict() for point in outcome.held],
             "share": None
             if self.share is None
             else {"flags": self.share[0], "slots": self.share[1], "kv_tokens": self.share[2]},

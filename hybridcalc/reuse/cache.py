@@ -69,10 +69,13 @@ class PrefixCache:
         self.bare: OrderedDict[Node, None] = OrderedDict()
         self.most_bare = max(MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT * self.capacity)
         self.own = self.private = 0
-        self.evictions = self.capped = self.kv_evictions = self.host_hits = self.most_cached = 0
+        self.evictions = self.lost_to_kv = self.capped = self.kv_evictions = self.host_hits = self.most_cached = 0
         self.stored_tokens = self.stored_states = self.loaded_tokens = self.loaded_states = 0
         self.alone = not (count_running or kv_tokens is not None or behind is not None)
         self.leaves_go = kv_tokens is None and policy.kv_with_state
+        plain = not (policy.at_ends or policy.on_blocks)
+        self.steps = (policy.grid, policy.prefill_chunk, policy.decode_grid, plain)
+        """Of the policy, and whether it is SGLang's with extra buffers."""
 
     @property
     def free(self) -> int:
@@ -95,15 +98,15 @@ class PrefixCache:
 
     def pass_through(self, ids: Ids, ends: Ends, prompt: int) -> int:
         """`serve` where the cache is ``alone``: no locks, no limit on KV, no host tier."""
-        policy, tree, states = self.policy, self.tree, self.states
+        tree, states = self.tree, self.states
+        grid, chunk, decode_grid, plain = self.steps
         node, reused = tree.match(ids, ends, prompt - 1)
         hit = reused.depth
         if hit:
             states.move_to_end(reused)
-        grid = policy.grid
         junction = node.depth // grid * grid
-        if policy.at_ends or policy.on_blocks or prompt - hit > policy.prefill_chunk:
-            for depth in policy.prefill_states(hit, prompt, junction):
+        if not plain or prompt - hit > chunk:
+            for depth in self.policy.prefill_states(hit, prompt, junction):
                 node = self._save(node, ids, ends, depth)
         elif prompt - hit >= grid:  # SGLang's rule for a prefill of one chunk, spelt out: the bulk of all requests
             depth = hit + (prompt - hit) // grid * grid
@@ -111,12 +114,13 @@ class PrefixCache:
                 depth = junction
             node = self._save(node, ids, ends, depth)
         total = ends[-1]
-        if policy.at_ends or policy.on_blocks:
-            for depth in policy.decode_states(prompt, total):
-                node = self._save(node, ids, ends, depth)
-        elif (depth := (total - 1) // policy.decode_grid * policy.decode_grid) > prompt:
-            self._save(node, ids, ends, depth)
-        if policy.on_blocks:
+        if plain:
+            if (depth := (total - 1) // decode_grid * decode_grid) > prompt:
+                self._save(node, ids, ends, depth)
+            return hit
+        for depth in self.policy.decode_states(prompt, total):
+            node = self._save(node, ids, ends, depth)
+        if self.policy.on_blocks:
             self._note_bare(self._cache_kv(node, ids, ends, total - 1))
         return hit
 
@@ -273,24 +277,28 @@ class PrefixCache:
 
     def _evict(self) -> bool:
         """Free the slot of the least recently used state that no running request holds; False where all are held."""
-        for node in self.states:
+        states = self.states
+        for node in states:
             if not node.locks:
                 break
         else:
             return False
         self.evictions += 1
-        if node.users or node.children or not self.leaves_go:
+        if node.users or not self.leaves_go:
             self._drop(node)
             return True
-        del self.states[node]  # a leaf that nothing else holds goes with its KV: `_drop` and `_remove`, spelt out
+        del states[node]  # `_drop` and `_remove`, spelt out for what nothing holds
         node.state = False
+        if node.children:
+            return True
         parent, tree = node.parent or self.tree.root, self.tree
         del parent.children[node.key]
         tree.tokens -= node.depth - parent.depth
         node.parent = None
-        if not (parent.children or parent.state or parent.users or parent.host) and parent.parent is not None:
-            self.bare[parent] = None
-            if len(self.bare) > self.most_bare:
+        if not (parent.children or parent.state or parent.users) and parent.parent is not None:
+            bare = self.bare
+            bare[parent] = None
+            if len(bare) > self.most_bare:
                 self._trim()
         return True
 
@@ -331,9 +339,11 @@ class PrefixCache:
             oldest, _ = bare.popitem(last=False)
             if oldest.users:
                 continue  # noted again when it is let go
-            parent = oldest.parent or tree.root
-            tree.remove(oldest)
-            if is_bare(parent):
+            parent = oldest.parent or tree.root  # `RadixTree.remove` and `is_bare`, spelt out
+            del parent.children[oldest.key]
+            tree.tokens -= oldest.depth - parent.depth
+            oldest.parent = None
+            if not (parent.children or parent.state or parent.users) and parent.parent is not None:
                 bare[parent] = None
 
     def _cap_path(self, tail: Node) -> None:
@@ -389,6 +399,7 @@ class PrefixCache:
         if leaf.state:
             self._tombstone(leaf)
             self.evictions += 1
+            self.lost_to_kv += 1
 
 
 def is_bare(node: Node) -> bool:

@@ -13,6 +13,7 @@ Units: slots.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
@@ -24,12 +25,16 @@ from hybridcalc.reuse.tree import Node
 SHARE = 0.95
 MOST_LIMIT_SLOTS = 2**18
 """Slots that stand for any number of them, unless the question has more: 262,144 states are some 200 MB here."""
+TRACE_BYTES, STATE_BYTES, RUN_BYTES = 50_000_000, 700, 80
+"""What the limit of a trace may take here, and what a state does, with its node, and a run of it."""
+FIRST_REQUESTS, LEAST_LIMIT_SLOTS = 256, 2**10
 KV_STEPS, COARSE_KV_STEPS, FINE_KV_STEPS = 256, 32, 2**14
 """KV that suffices is found to so small a part of it: of settings compared, coarsely; of few requests, finely."""
 FEW_REQUESTS, MANY_REQUESTS = 5_000, 50_000
 MOST_KV_STEPS = 2**40
 """Stands for any number of them."""
 _FIRST_STAMPS = 2**12
+CURVE_POINTS = 48
 Bar = Callable[[str], Progress | None]
 """Starts a progress bar under a name."""
 
@@ -39,6 +44,7 @@ class Knee(NamedTuple):
 
     ``at_knee`` is what they give, ``limit`` what any number would; ``limited``: the workload fills even that many.
     None where the workload reuses nothing with any number of slots. ``method`` is "stack distance" or "search".
+    ``curve``: slots for states that were looked at, ascending, and the share of tokens that they reuse.
     """
 
     slots: int | None
@@ -47,6 +53,7 @@ class Knee(NamedTuple):
     at_knee: Outcome | None
     method: str
     limited: bool
+    curve: tuple[tuple[int, float], ...] = ()
 
     def reached_by(self, outcome: Outcome) -> bool:
         """Whether ``outcome`` is at least as good as what the knee asks for."""
@@ -62,6 +69,7 @@ class Knee(NamedTuple):
             "limit_token_hit_rate": self.limit.token_hit_rate,
             "limit_slots": self.limit.most_cached,
             "limit_reached": not self.limited,
+            "curve": [{"slots": slots, "token_hit_rate": rate} for slots, rate in self.curve],
         }
 
 
@@ -145,6 +153,15 @@ class _Distances:
         self.hits[distance] = self.hits.get(distance, 0) + 1
         self.tokens[distance] = self.tokens.get(distance, 0) + tokens
 
+    def curve(self, prompt_tokens: int) -> dict[int, float]:
+        """The share of tokens that so many slots reuse, at no more than CURVE_POINTS numbers of them."""
+        hit, rates = 0, dict[int, float]()
+        for distance in sorted(self.tokens):
+            hit += self.tokens[distance]
+            rates[distance] = hit / max(prompt_tokens, 1)
+        kept = [*rates][:: -(-len(rates) // CURVE_POINTS) or 1]
+        return {distance: rates[distance] for distance in {*kept, *[*rates][-1:]}}
+
     def knee(self) -> int:
         """The least distance up to which both hits and tokens are 95 % of all."""
         hits = tokens = 0
@@ -177,7 +194,7 @@ def find_knee(
     ``given`` is what ``setup`` itself came to, where that is known: the knee is never more than slots that reach it.
     """
     setup = setup.without_host()
-    most, bar = max(MOST_LIMIT_SLOTS, setup.cached_slots), progress
+    most, bar = max(limit_slots(workload), setup.cached_slots), progress
     alone = Setup(setup.policy, most)
     distances = _Distances()
     limit = _measure(workload, alone, distances, warmup_rounds, bar("stack distances"))
@@ -209,7 +226,11 @@ def find_knee(
         exact, guess, high = False, setup.cached_slots, setup.cached_slots
     cached = found if exact else _search(reaches, guess, high, least)
     method = "stack distance" if exact else "search"
-    return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited)
+    curve = distances.curve(limit.prompt_tokens) if exact else {}
+    curve |= {slots: outcome.token_hit_rate for slots, outcome in known.items()}
+    curve.setdefault(high, limit.token_hit_rate)
+    points = tuple(sorted(curve.items()))
+    return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited, points)
 
 
 def find_kv(
@@ -243,6 +264,15 @@ def find_kv(
         most = -(-found // fine)
         found = min(fine * _search(lambda count: reaches(count * fine), most, most, (found - step) // fine + 1), found)
     return found
+
+
+def limit_slots(workload: Workload) -> int:
+    """Slots that stand for any number of them: of a trace as many as TRACE_BYTES hold, by its first requests."""
+    if workload.requests is not None:
+        return MOST_LIMIT_SLOTS
+    first = [len(request.ids) for request in islice(workload.stream(), FIRST_REQUESTS)]
+    each = STATE_BYTES + RUN_BYTES * sum(first) // max(len(first), 1)
+    return min(MOST_LIMIT_SLOTS, max(TRACE_BYTES // each, LEAST_LIMIT_SLOTS))
 
 
 def find_host(
@@ -341,4 +371,6 @@ def _measure(
         counter.count(cache, request, hit)
         if hit and request.round >= warmup_rounds and request.preempted != RESUMED:
             distances.add(order.used, hit)
-    return counter.outcome(cache)
+    outcome = counter.outcome(cache)
+    cache.tree.clear()
+    return outcome

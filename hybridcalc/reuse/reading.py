@@ -201,7 +201,9 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parsed(place: LineOfFile, text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_pairs)
+        item = json.loads(text)
+        keys = len(item) if isinstance(item, dict) else -1
+        return item if text.count('":') == keys else json.loads(text, object_pairs_hook=_pairs)  # nothing twice
     except RecursionError:
         raise InputError(f"{place}: nested too deeply") from None
     except ValueError as error:

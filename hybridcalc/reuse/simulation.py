@@ -98,10 +98,21 @@ class Setup(NamedTuple):
         )
 
 
-class Outcome(NamedTuple):
-    """What came of a workload. Tokens are of prompts; ``held`` is (requests so far, slots that hold states, slots of
-    running requests, KV tokens).
+class Held(NamedTuple):
+    """The pools after so many ``requests``: slots that hold states, slots of running requests, KV tokens; and the
+    states lost until then to slots and to KV that lacked.
     """
+
+    requests: int
+    cached: int
+    running: int
+    kv_tokens: int
+    lost_to_slots: int
+    lost_to_kv: int
+
+
+class Outcome(NamedTuple):
+    """What came of a workload. Tokens are of prompts; ``held`` is the course of the pools."""
 
     requests: int
     hits: int
@@ -114,7 +125,7 @@ class Outcome(NamedTuple):
     host_hits: int
     preemptions: int
     most_cached: int
-    held: tuple[tuple[int, int, int, int], ...]
+    held: tuple[Held, ...]
     stored_tokens: int = 0
     stored_states: int = 0
     loaded_tokens: int = 0
@@ -133,7 +144,7 @@ class Outcome(NamedTuple):
     @property
     def most_kv(self) -> int:
         """KV tokens held at most, as far as the course shows."""
-        return max((kv for *_, kv in self.held), default=0)
+        return max((point.kv_tokens for point in self.held), default=0)
 
     @property
     def recomputed_tokens(self) -> int:
@@ -171,7 +182,7 @@ class Counter:
         self.warmup, self.progress = warmup_rounds, progress
         self.seen = self.requests = self.hits = self.prompt = self.hit = self.replayed = self.preemptions = 0
         self.step = 1
-        self.held: list[tuple[int, int, int, int]] = []
+        self.held: list[Held] = []
         self.before: tuple[int, ...] | None = None
 
     def count(self, cache: PrefixCache, request: Request, hit: int) -> None:
@@ -198,7 +209,8 @@ class Counter:
 
     def sample(self, cache: PrefixCache) -> None:
         """Note the slots held now, thinning out the course where it grows long."""
-        self.held.append((self.seen, len(cache.states), cache.own, cache.kv_held))
+        to_slots = cache.evictions - cache.lost_to_kv
+        self.held.append(Held(self.seen, len(cache.states), cache.own, cache.kv_held, to_slots, cache.lost_to_kv))
         if len(self.held) >= 2 * HELD_POINTS:
             self.held = self.held[1::2]
             self.step *= 2
@@ -247,7 +259,11 @@ def simulate(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progre
     finally:
         if collects:
             gc.enable()
-    return counter.outcome(cache)
+    outcome = counter.outcome(cache)
+    cache.tree.clear()
+    if cache.behind is not None:
+        cache.behind.tree.clear()
+    return outcome
 
 
 def resuming(workload: Workload) -> Iterable[Request]:

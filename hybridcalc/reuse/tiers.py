@@ -250,6 +250,7 @@ class TieredCache(PrefixCache):
             if leaf.state:
                 self._tombstone(leaf)
                 self.evictions += 1
+                self.lost_to_kv += 1
             self.kv_evictions += leaf.tokens
             self._leave(leaf)
         return True

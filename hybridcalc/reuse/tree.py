@@ -139,6 +139,13 @@ class RadixTree:
         self.tokens -= leaf.depth - depth
         leaf.depth = depth
 
+    def clear(self) -> None:
+        """Let all nodes go at once: a node and what it hangs on hold each other."""
+        for node in list(self.nodes()):
+            node.parent = None
+        self.root = Node(None, None, (), (), 0)
+        self.tokens = 0
+
     def nodes(self) -> Iterator[Node]:
         """Every node but the root."""
         waiting = list(self.root.children.values())

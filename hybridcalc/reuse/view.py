@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.reuse.answer import BLOCKS, BOTH, HOST_KV, HOST_STATE, KV, STATE, Reuse
 from hybridcalc.reuse.knee import COARSE_KV_STEPS, Knee
+from hybridcalc.reuse.pictures import pictures_of
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
@@ -44,7 +44,7 @@ def reuse_view(answer: Reuse) -> View:
         tables=(what_if, split),
         notes=(*([f"no change: {'; '.join(same)}"] if same else ()), *answer.notes),
         steps=tuple(answer.steps),
-        pictures={"slots": lambda: slots_picture(answer)},
+        pictures=pictures_of(answer),
     )
 
 
@@ -236,7 +236,7 @@ def _course(outcome: Outcome) -> str:
     """A few points of the slots held, in order."""
     held = outcome.held
     step = max(len(held) // HELD_SHOWN, 1)
-    return "over time " + " ".join(f"{cached:,}" for _, cached, *_ in held[step - 1 :: step][:HELD_SHOWN])
+    return "over time " + " ".join(f"{point.cached:,}" for point in held[step - 1 :: step][:HELD_SHOWN])
 
 
 def _choices(answer: Reuse) -> Iterator[Choice]:
@@ -334,35 +334,3 @@ def _memory(weighs: Cost, *, host: bool = True) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def slots_picture(answer: Reuse) -> Chart:
-    """Slots held over the requests that came, cached and in all; the pool, and the knee."""
-    held, settings, knee = answer.outcome.held, answer.settings, answer.knee
-    own_pool = settings.int8_slots is not None
-    pool = settings.int8_slots if settings.int8_slots is not None else settings.slots
-    end = max(1, answer.outcome.requests, *(seen for seen, *_ in held)) if held else 1
-    first = ((0, 0),)
-    series = [
-        Series("cached states", "state", first + tuple((seen, cached) for seen, cached, *_ in held), "c", "steps")
-    ]
-    if not own_pool and any(running for _, _, running, _ in held):
-        whole = first + tuple((seen, cached + running) for seen, cached, running, _ in held)
-        series.append(Series("with running requests", "scratch", whole, "r", "steps"))
-    series.append(Series(f"given: {pool:,}", "other", ((0, pool), (end, pool)), "g", "dashed"))
-    if knee is not None and knee.slots is not None:
-        wanted = f"suffices: {knee.slots:,}"
-        series.append(Series(wanted, "balanced", ((0, knee.slots), (end, knee.slots)), "k", "dashed"))
-    outcome = answer.outcome
-    told = (
-        f"{answer.workload.name}: {answer.workload.description}. {100 * outcome.token_hit_rate:.0f} % of prompt tokens "
-        f"reused, {outcome.evictions:,} states evicted."
-    )
-    highest = max([y for one in series for _, y in one.points])
-    return Chart(
-        "State slots held as requests come",
-        told,
-        Axis("requests so far", low=0, high=end),
-        Axis("state slots", low=0, high=1.12 * highest),
-        tuple(s for s in series if s.points),
-    )
