@@ -16,8 +16,8 @@ from hybridcalc.reuse.workloads import parse_workload
 WORKLOAD = parse_workload("cyclic:prefixes=60,tokens=1000,rounds=3")
 
 
-def asked(**settings: int) -> Reuse:
-    return answer(WORKLOAD, Settings("sglang", **{"slots": 40, **settings}), what_if=True)
+def asked(kv_tokens: int | None = None) -> Reuse:
+    return answer(WORKLOAD, Settings("sglang", 40, kv_tokens=kv_tokens), what_if=True)
 
 
 def curves(chart: Chart) -> dict[str, tuple[tuple[float, float], ...]]:
