@@ -288,6 +288,22 @@ def test_prompts_take_longer_than_their_floor_and_lie_in_the_band() -> None:
         assert floor.floor_ms <= least <= measured <= most
 
 
+@pytest.mark.parametrize(
+    ("model", "flops"),
+    [
+        ("qwen3.5-35b-a3b", 2 * 64 * 32 * (128 + 128) * 30),
+        ("nemotron-3-nano-30b-a3b", 2 * 128 * 64 * (64 + 128) * 23),
+        ("lfm2-1.2b", None),
+        ("llama-3.1-8b", None),
+    ],
+)
+def test_chunks_of_a_scan_stand_beside_the_floor(model: str, flops: int | None) -> None:
+    for tp in (1, 2):
+        prompt = prefill(model, gpu="h200", tokens=1000, tp_size=tp)
+        assert [part.flops for part in prompt.beyond] == ([] if flops is None else [1000 * flops // tp])
+        assert prompt.compute_ms * prompt.tflops * 1e9 == pytest.approx(sum(part.flops for part in prompt.cost))
+
+
 @given(st.integers(1, 4096), st.integers(0, 20_000), st.sampled_from((1, 2, 4)))
 def test_what_lies_beyond_the_last_state_is_computed_again(every: int, shared: int, tp: int) -> None:
     served, model, args = arguments_of("qwen3.5-35b-a3b", None, {"tp_size": tp})

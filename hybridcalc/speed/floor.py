@@ -37,6 +37,7 @@ class Floor:
     """The least time of one step on ranks with these ``rates``, and what it is made of. ``tflops``: their peak.
 
     It yields one token of each request of the ``batch``; with drafts, at most as many as it verifies ``positions``.
+    ``beyond``: what kernels usually do beside, which no floor counts.
     """
 
     rates: Rates
@@ -45,6 +46,7 @@ class Floor:
     batch: int
     notes: tuple[str, ...] = ()
     positions: int = 1
+    beyond: tuple[Part, ...] = ()
 
     @property
     def parts(self) -> dict[str, int]:

@@ -66,6 +66,7 @@ class Pace:
             "floor_ms": round(self.prompt.floor_ms, 4),
             "band_ms": [round(end, 4) for end in self.prompt.prompt_band_ms],
             "band_measurements": PROMPTS,
+            "chunks_ms": round(sum(map(self.prompt.part_ms, self.prompt.beyond)), 4),
             "binding": self.prompt.binding,
         }
         return {
@@ -136,6 +137,10 @@ class Pace:
             ("expect", "", f"{ms_text(low)} to {ms_text(high)}", shares),
             ("prefill", "", ms_text(self.prompt.floor_ms), f"{self.context:,} tokens: {self.prompt.binding} binds"),
             ("expect", "", f"{ms_text(least)} to {ms_text(most)}", f"as {PROMPTS} public measurements of prompts"),
+            *(
+                (f"+ {part.name}", "", ms_text(self.prompt.part_ms(part)), f"{part.why}; not in the floor")
+                for part in self.prompt.beyond
+            ),
             *self._lost(),
         ]
         return Table("Speed", ("least time", "B of a rank", "ms", "why"), tuple(rows), (1, 2))

@@ -19,6 +19,8 @@ from hybridcalc.units import parse_tokens
 if TYPE_CHECKING:
     from hybridcalc.engines.engine import Engine
 
+USUAL_CHUNK = 64
+"""Tokens of a kernel's chunk where the model does not say (GDN, KDA)."""
 SHARED = (900, 1300, 4000)
 """Tokens that requests share, in the examples of what a boundary costs."""
 
@@ -48,7 +50,21 @@ def prefill_of(
         ),
         Part("scan", 2 * stream.state_bytes, SCAN_FLOPS * tokens * stream.state_elements // stages, SCANNED),
     )  # fmt: skip
-    return Floor(rates, cost, rates.peak(read.bits), 1, notes)
+    beyond = _chunks(model, tokens, ranks)
+    return Floor(rates, cost, rates.peak(read.bits), 1, notes, beyond=() if beyond is None else (beyond,))
+
+
+def _chunks(model: Architecture, tokens: int, ranks: int) -> Part | None:
+    """What a scan in chunks computes beside the recurrence: each token against those of its chunk. None where a state
+    is no matrix a head. An estimate: kernels differ.
+    """
+    temporal = () if model.state is None else model.state.shapes(1).temporal
+    if len(temporal) != 3:
+        return None
+    chunk, (heads, keys, values) = model.chunk_size or USUAL_CHUNK, temporal
+    flops = 2 * chunk * heads * (keys + values) * model.state_layers * tokens
+    why = f"of a scan in chunks of {chunk}: 2 x {chunk} x ({keys} + {values}) FLOP a head and token"
+    return Part("chunks", 0, round(flops / ranks), why)
 
 
 class Recomputed(NamedTuple):
