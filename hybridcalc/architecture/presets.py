@@ -8,14 +8,14 @@ import json
 import os
 import re
 import sys
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.families import PleConv, family_class
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
-from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
+from hybridcalc.errors import HybridcalcError, InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 
 LARGEST_CONFIG_BYTES = 8 * 2**20
@@ -188,6 +188,15 @@ def load_model(name_or_path: str) -> Architecture:
             f"{printable(name_or_path, LONGEST_SHOWN)}: {(error.strerror or 'cannot be read').lower()}"
         ) from None
     raise _not_found(name_or_path)
+
+
+@lru_cache(maxsize=64)
+def model_if_known(path: str) -> Architecture | None:
+    """The model of a path or a name that something else mentions, such as a draft; None where it is not known."""
+    try:
+        return None if path == "-" else load_model(path)
+    except HybridcalcError:
+        return None
 
 
 def from_preset(preset: dict[str, Any], *, reading: str = "", asked: str = "") -> Architecture:

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, READERS
+from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, DRAFT_CLASSES, READERS
 from hybridcalc.architecture.fields import DRAFT_FIELDS, Fields, text_of
 from hybridcalc.errors import ConfigError, InputError, quoted
 from hybridcalc.units import parse_dtype
@@ -52,8 +52,8 @@ def read_config(config: Mapping[str, Any], *, name: str, architecture: str | Non
 def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> str:
     classes = _classes(config, name) or _classes(text, name)
     for known in classes:
-        if known in READERS:
-            return known
+        if known in READERS or known in DRAFT_CLASSES:
+            return DRAFT_CLASSES.get(known, known)
     types = [value for value in (config.get("model_type"), text.get("model_type")) if isinstance(value, str)]
     if not classes:
         for model_type in types:

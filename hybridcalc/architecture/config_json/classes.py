@@ -59,6 +59,21 @@ DENSE_ARCHITECTURES = (
     "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM",
     "GraniteForCausalLM", "GraniteMoeForCausalLM", "MiniMaxM2ForCausalLM", "SeedOssForCausalLM",
 )  # fmt: skip
+DRAFT_CLASSES = {
+    **dict.fromkeys((
+        "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "Eagle3LlamaForCausalLM",
+        "PEagleDraftModel", "PeagleLlamaForCausalLM", "Eagle3MiniMaxM2ForCausalLM", "Eagle3Qwen2_5vlForCausalLM",
+        "Eagle3Qwen3vlForCausalLM",
+    ), "LlamaForCausalLM"),
+    **dict.fromkeys((
+        "Eagle3Qwen3ForCausalLM", "PeagleQwen3ForCausalLM", "DFlashDraftModel", "DFlashQwen3ForCausalLM",
+        "DFlash2DraftModel", "DSparkDraftModel", "Qwen3DSparkModel",
+    ), "Qwen3ForCausalLM"),
+    "Eagle3DeepseekV2ForCausalLM": "DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM": "DeepseekV3ForCausalLM",
+}  # fmt: skip
+"""Classes of draft models -> the class whose attention their config.json describes. Source: vLLM
+model_executor/models/registry.py (0.33.0), SGLang models/ (0.5.23).
+"""
 FULL_LAYER_PERIODS = {
     "Gemma2ForCausalLM": 2, "Gemma3ForCausalLM": 6, "Gemma3ForConditionalGeneration": 6, "GptOssForCausalLM": 2,
     "Olmo3ForCausalLM": 4,

@@ -14,15 +14,15 @@ priced at the share of the stage with the most recurrent layers, on every stage.
 Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
 """
 
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
 from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture.presets import model_if_known
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.errors import HybridcalcError, InputError, NotModelled, Refusal
+from hybridcalc.errors import InputError, NotModelled, Refusal
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -130,19 +130,8 @@ def draft_layers(model: Architecture, args: ServerArgs) -> int:
         return 0
     if args.speculative_draft_model_path is None:
         return model.draft_layers
-    drafter = draft_model(args.speculative_draft_model_path)
+    drafter = model_if_known(args.speculative_draft_model_path)
     return 0 if drafter is None else drafter.draft_layers or drafter.num_layers
-
-
-@lru_cache(maxsize=64)
-def draft_model(path: str) -> Architecture | None:
-    """The draft model of --speculative-draft-model-path; None where nothing is known of it."""
-    from hybridcalc.architecture.presets import load_model
-
-    try:
-        return None if path == "-" else load_model(path)
-    except HybridcalcError:
-        return None
 
 
 def own_draft_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> int | None:
@@ -151,7 +140,7 @@ def own_draft_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> in
     """
     if args.draft_kv_bytes_per_token is not None:
         return args.draft_kv_bytes_per_token
-    drafter = draft_model(args.speculative_draft_model_path) if args.speculative_draft_model_path else None
+    drafter = model_if_known(args.speculative_draft_model_path) if args.speculative_draft_model_path else None
     heads = None if drafter is None else drafter.attention
     if drafter is None or not isinstance(heads, GroupedQueryKV):
         return None

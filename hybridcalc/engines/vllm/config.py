@@ -27,6 +27,10 @@ KNOWN_ENVIRONMENT = frozenset({
 """Environment switches that change a figure or a refusal."""
 
 
+WITHOUT_DRAFT_KV = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "extract_hidden_states", "custom_class")
+"""Speculative methods whose drafts keep no KV that can be counted here."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EngineArgs(Arguments):
     """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
@@ -101,6 +105,13 @@ class EngineArgs(Arguments):
         """The method of the speculative configuration, lower case; None without one."""
         method = (self.speculative_config or {}).get("method")
         return str(method).lower() if method is not None else ("draft_model" if self.speculative_config else None)
+
+    @property
+    def draft_path(self) -> str | None:
+        """The draft model that keeps KV of its own, where one is named and --draft-layers does not speak for it."""
+        method, path = self.speculative_method or "", (self.speculative_config or {}).get("model")
+        counted = self.draft_layers is None and not method.endswith("mtp") and method not in WITHOUT_DRAFT_KV
+        return path if counted and isinstance(path, str) else None
 
     @property
     def full_graphs(self) -> bool:

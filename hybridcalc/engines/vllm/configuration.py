@@ -143,6 +143,10 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
                 'add "num_speculative_tokens": N to --speculative-config',
                 "--speculative-config",
             )
+        if layers is None and config.get("model"):
+            from hybridcalc.engines.vllm.drafts import joining_layers
+
+            layers = joining_layers(model, args)
         return args, layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:

@@ -15,7 +15,7 @@ from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, S
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
-from hybridcalc.engines.vllm.pages import FULL, WHOLE, WINDOW, blocks_held
+from hybridcalc.engines.vllm.pages import DRAFT, FULL, WHOLE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
@@ -53,7 +53,11 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     states = [group for group in ready.groups if group.kind in WHOLE]
     blocks = sum(blocks_held(group, 1, ready.held) for group in states)
     per_token = sum(
-        (Fraction(ready.bytes_per_block, group.block * ready.held.dcp) for group in ready.groups if group.kind == FULL),
+        (
+            Fraction(ready.bytes_per_block, group.block * ready.held.dcp)
+            for group in ready.groups
+            if group.kind in (FULL, DRAFT)
+        ),
         Fraction(0),
     )
     why = f"{blocks} blocks of {ready.bytes_per_block:,} B in {len(states)} groups, mode {ready.mode}"

@@ -14,7 +14,7 @@ from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.layers import state_parts
-from hybridcalc.engines.vllm.pages import EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
+from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
 from hybridcalc.steps import BudgetLine, Suggestion
 
@@ -125,7 +125,7 @@ class Figures:
         """Bytes each further token takes on a GPU, in whole blocks of all groups that grow."""
         growing = Fraction(0)
         for group in self.ready.groups:
-            if group.kind == FULL:
+            if group.kind in (FULL, DRAFT):
                 growing += Fraction(self.bytes_per_block, group.block * self.ready.held.dcp)
             elif group.kind == STATE and self.ready.held.mode == "all":
                 growing += Fraction(self.bytes_per_block, group.block)
@@ -206,7 +206,8 @@ class Figures:
         ready = self.ready
         pages, block = ready.pages, ready.pages.block
         token = -(-pages.attention_page // block) + -(-pages.index_bytes // block) if block else 0
-        return [token * sum(group.layers for group in own if group.kind == FULL) for own in ready.stages]
+        held = {FULL: token, DRAFT: pages.draft_bytes}
+        return [sum(group.layers * held.get(group.kind, 0) for group in own) for own in ready.stages]
 
     @property
     def slots_per_request(self) -> int | None:

@@ -30,7 +30,7 @@ Index caches beside attention (GLM-5.3, Qwen4-Exp) and the groups of pages that 
 
 `Prepared` is what start-up settles before it knows its memory, `Sizing` what memory then decides. Mirrors vLLM
 platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0); leaves out draft layers of
-other pages, and KV formats that differ from layer to layer.
+other pages (drafts.py has them), and KV formats that differ from layer to layer.
 """
 
 from collections import Counter
@@ -69,7 +69,8 @@ class Pages(NamedTuple):
 
     ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is
     larger than m. ``attention_page``: that of an attention layer, which is not a state's where kernels keep other rows
-    than the class counts; ``index_bytes``: of its index keys in a block, beside it.
+    than the class counts; ``index_bytes``: of its index keys in a block, beside it; ``draft_bytes``: of
+    a token in a layer of a draft that keeps rows of its own.
     """
 
     block: int
@@ -81,6 +82,7 @@ class Pages(NamedTuple):
     padded: int | None
     attention_page: int = 0
     index_bytes: int = 0
+    draft_bytes: int = 0
 
 
 def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) -> int:
@@ -214,11 +216,11 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
 
 
 FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"
-EMBEDDED = "state of n-gram embeddings"
+EMBEDDED, DRAFT = "state of n-gram embeddings", "draft model"
 CONVOLUTION, LOCAL_CONVOLUTION = "convolution window", "convolution window of local layers"
 LETTERS = {
     FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS,
-    EMBEDDED: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
+    EMBEDDED: "", DRAFT: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
 }  # fmt: skip
 STATES = (STATE, EMBEDDED)
 WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION)
@@ -344,6 +346,9 @@ def on_stages(
             held = [at for at, letter in enumerate(letters) if letter in LETTERS[group.kind]]
             before, upto = sum(at < first for at in held), sum(at < end for at in held)
             upto += draft_layers if last and group.kind in (FULL, TAIL) else 0
+            if group.kind == DRAFT:
+                own.append(group if last else group._replace(layers=0))
+                continue
             parts = sum(other.kind == group.kind for other in groups)
             own.append(
                 group._replace(layers=len([at for at in range(before, upto) if at % parts == dealt[group.kind]]))

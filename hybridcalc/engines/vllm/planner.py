@@ -159,6 +159,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         whole, paddings = windows.groups_of(original, args, layers, DTYPE_BYTES[model_dtype])
         longest = max(group.block for group in whole if group.kind in layers)
         pages = pages._replace(block=longest, page=whole[0].page, attention_page=whole[0].page)
+    elif args.draft_path is not None:
+        from hybridcalc.engines.vllm import drafts
+
+        whole, paddings, pages = drafts.groups_of(model, args, rules, layers, pages, page, model_dtype)
     else:
         whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
     stages = on_stages(whole, letters, draft_layers, bounds)

@@ -30,7 +30,8 @@ class RuleSet(NamedTuple):
     beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
     ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``checkpoints``: the kernels whose
     prefill exports states into a block of their own; ``checkpoint_grid``: blocks lie on their grid;
-    ``class_counts_drafts``: every class sizes the page with the rows that drafts add.
+    ``class_counts_drafts``: every class sizes the page with the rows that drafts add; ``drafts_apart``: drafts of other
+    heads have groups of their own.
     Context parallelism: ``context_parallel_groups``: several groups of layers run it; ``kda_context_parallel``: KDA
     models do.
     ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
@@ -76,6 +77,7 @@ class RuleSet(NamedTuple):
     index_packed: bool = False
     compressed_fp8: bool = False
     sparse_fp8_default: bool = False
+    drafts_apart: bool = False
     checkpoints: frozenset[str] = frozenset()
     checkpoint_grid: bool = False
     class_counts_drafts: bool = False
@@ -160,6 +162,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.28.0", "caching_warned", False, HOOKS),
     Change("0.28.0", "kda_context_parallel", True, "model_executor/layers/mla.py"),
     Change("0.28.0", "one_capacity_line", True, UTILS),
+    Change("0.28.0", "drafts_apart", True, f"{UTILS} unify_kv_cache_spec_page_size"),
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
     Change("0.28.0", "batch_16k", True, f"{ARGS} get_batch_defaults"),
     Change("0.28.0", RECORDED, True, RESULTS),

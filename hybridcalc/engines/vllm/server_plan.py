@@ -197,7 +197,12 @@ def plan_notes(plan: Figures) -> list[str]:
             "stage is taken to have the same memory"
         )
     method = args.speculative_method
-    if method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix")):
+    uncounted = method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix"))
+    if uncounted and args.draft_path:
+        from hybridcalc.engines.vllm import drafts
+
+        uncounted = not drafts.counted(ready)
+    if uncounted:
         notes.append("no KV of the draft model is counted: --draft-layers N adds layers of the model's own KV size")
     if any(group.kind == WINDOW for group in ready.groups):
         notes.append("a window holds the tokens in flight as well: two batches of --max-num-batched-tokens")
