@@ -142,12 +142,13 @@ def fit_command(
             interconnect=searched.interconnect,
             headroom=_share(searched.headroom),
             pace=searched.pace,
+            variables=emit is None or not emit.endswith(answers.CONFIG_FORM),  # which a file of flags cannot hold
             top=searched.top,
             order=searched.sort,
             watch=counter(move),
         )
     if emit is not None and found.deployments:
-        _emit(emit, found.deployments[0])
+        typer.echo(file_of(emit, found.deployments[0]), nl=False)
         return
     from hybridcalc.fitting.view import fit_view, models_view
 
@@ -173,8 +174,8 @@ def fit_command(
         raise typer.Exit(1)
 
 
-def _emit(form: str, made: "Deployment") -> None:
-    """The first row as a deployment file; replicas as a number of it where the form has one."""
+def file_of(form: str, made: "Deployment") -> str:
+    """A row as a deployment file; replicas as a number of it where the form has one."""
     from hybridcalc.manifests.emit import Emitted, emitted
 
     several = form in ("compose", "kubernetes")
@@ -183,7 +184,7 @@ def _emit(form: str, made: "Deployment") -> None:
     about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
     about += f"; start it {count} times" if count > 1 and not several else ""
     version, gpu = made.served.version, made.offer.name
-    typer.echo(emitted(form, Emitted(made.engine, version, words, launch["env"], ranks, gpu, count, about)), nl=False)
+    return emitted(form, Emitted(made.engine, version, words, launch["env"], ranks, gpu, count, about))
 
 
 def _share(text: str) -> Fraction:

@@ -45,6 +45,7 @@ def fit(
     interconnect: str = JOINED[0],
     headroom: float | Fraction = 0,
     pace: float | None = None,
+    variables: bool = True,
     top: int = DEFAULT_TOP,
     order: str = ORDERS[0],
     watch: Callable[[], None] = lambda: None,
@@ -54,7 +55,8 @@ def fit(
     ``gpu``: names, of all presets where none is given, each with the number that there is at most (8xh200).
     ``prices``: of a GPU, an hour. ``headroom``: requests to spare, as a share. ``allow``: "accuracy" (states and KV of
     fewer bits), "reuse" (no prefix cache). ``pace``: tokens a second of each request, as far as the floor of a step
-    allows them. Raises InputError for what cannot be read.
+    allows them. ``variables``: whether a launch may need some in its environment. Raises InputError for what cannot be
+    read.
     """
     work = workload if workload is not None else _workload(length, concurrency)
     if not work.lengths:
@@ -76,14 +78,14 @@ def fit(
     if model is None:
         offer = _one_kind(named, offered)
         models = tuple(each for name in model_names() for each in checkpoints(load_model(name)))
-        asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked, pace)
+        asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked, pace, variables)
         return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)
     wanted = work.wanted
     if wanted is None:
         raise InputError("fit needs the number of requests", fix="add -C N")
     found = checkpoints(load_model(model) if isinstance(model, str) else model)
     spare = wanted_requests(wanted, Fraction(headroom))
-    asked = Question(work, spare, found, offered, served, allowed, max_tp, linked, pace)
+    asked = Question(work, spare, found, offered, served, allowed, max_tp, linked, pace, variables)
     return Fit(asked, Search(asked, top, watch).run(), top)
 
 

@@ -53,6 +53,7 @@ class Question(NamedTuple):
     """A search. ``wanted`` requests are to run at once for certain, None for as many as do;
     ``models`` are the checkpoints of one model, or of
     all where hardware is given. ``linked``: several ranks only on cards that NVLink joins.
+    ``variables``: whether a launch may need some in its environment.
     ``pace``: tokens a second that each request is to get, as far as the floor of a step allows.
     """
 
@@ -65,6 +66,7 @@ class Question(NamedTuple):
     most_tp: int = MOST_TP
     linked: bool = False
     pace: float | None = None
+    variables: bool = True
     ranks: tuple[int, ...] = RANKS
 
     @property

@@ -263,11 +263,10 @@ class Search:
         question, (offer, served, model, shape) = self.question, candidate
         if self._beaten(candidate, key):
             return
-        fitting = fitting_of(served.engine)
         try:
             args = arguments(served, shape, offer, question.workload)
             served.engine.memory(model, args, Memory(gpu=offer.gpu))
-            changes = list(settings(fitting.axes(model, args, question.allowed)))
+            changes = list(_settings(question, served, model, args))
         except HybridcalcError as error:
             self._lose(candidate, _kind_of(error, served.engine.indivisible[1]), error.message)
             return
@@ -383,11 +382,18 @@ def _kind_of(error: HybridcalcError, indivisible: str | None = None) -> str:
     return "weights" if isinstance(error, Refusal) and indivisible not in (None, error.rule) else "refused"
 
 
+def _settings(question: Question, served: Served, model: Architecture, args: Any) -> Iterator[Change]:
+    """The settings of a server that are tried."""
+    for change in settings(fitting_of(served.engine).axes(model, args, question.allowed)):
+        if question.variables or not change.fields.get("env"):
+            yield change
+
+
 def _least_request(question: Question, served: Served, model: Architecture, args: Any) -> float:
     """The least that a request takes with any of the settings. Raises where none of them starts."""
     fitting, sizes = fitting_of(served.engine), list[float]()
     refused: HybridcalcError | None = None
-    for change in settings(fitting.axes(model, args, question.allowed)):
+    for change in _settings(question, served, model, args):
         try:
             size = fitting.request_bytes(model, args.changed(**change.fields), question.workload)
             sizes.append(max(1.0, float(size)))

@@ -52,7 +52,7 @@ def every_deployment(asked: Question) -> list[Deployment]:
 
 def _of_shape(asked: Question, candidate: Candidate) -> list[Deployment]:
     offer, served, model, shape = candidate
-    fitting, found = fitting_of(served.engine), []
+    fitting, found = fitting_of(served.engine), list[Deployment]()
     try:
         args = arguments(served, shape, offer, asked.workload)
         rest = served.engine.memory(model, args, Memory(gpu=offer.gpu))
@@ -60,6 +60,8 @@ def _of_shape(asked: Question, candidate: Candidate) -> list[Deployment]:
     except HybridcalcError:
         return []
     for change in changes:
+        if change.fields.get("env") and not asked.variables:
+            continue
         try:
             changed = args.changed(**change.fields)
             limit = None if asked.pace is None else _keeping(asked.pace, candidate, changed, asked.context)
@@ -125,5 +127,6 @@ def random_question(seed: int) -> Question:
         pick.choice((16, 16, 2)),
         pick.random() < 0.2,
         pace,
+        pick.random() < 0.8,
         ranks,
     )

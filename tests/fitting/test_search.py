@@ -9,8 +9,10 @@ from command_line import run
 from fitting.spaces import every_deployment, question, random_question
 from jsonschema import Draft202012Validator
 
+import hybridcalc
 from hybridcalc.fitting.answer import Fit, command_text
 from hybridcalc.fitting.candidates import Deployment
+from hybridcalc.fitting.models import FitModels
 from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import Search
 from hybridcalc.output.schema import schema_of
@@ -55,7 +57,13 @@ WORKLOADS = [(model, length, requests) for model in ("qwen3.5-397b-a17b", "qwen3
 
 
 def rows() -> Iterator[Deployment]:
-    """Rows of many questions: all kinds of GPU, both engines, settings that change answers and such that do not."""
+    """Rows of many questions: all kinds of GPU, both engines, settings that change answers and such that do not; those
+    of models on hardware that is there, and those that keep a pace.
+    """
+    for gpus, length, pace in (("2xl40s", 16384, None), ("h200", 8192, 40.0)):
+        found = hybridcalc.fit(gpu=gpus, length=length, pace=pace)
+        assert isinstance(found, FitModels)
+        yield from found.deployments
     for number, (model, length, requests) in enumerate(WORKLOADS):
         for gpus in ("h100,b200,l40s,rtx-4090", "h200,a100-80gb,rtx-pro-6000,mi300x"):
             allowed = ((), ("accuracy",), ("reuse",), ("accuracy", "reuse"))[number % 4]
