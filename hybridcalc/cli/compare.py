@@ -94,7 +94,7 @@ def compare(
     answers.show(
         "compare",
         asked_for if any(side.plan is not None for side in sides) else asked_for.undrawn(),
-        lambda: compared_view(sides, told, _times(sides, paces)),
+        lambda: compared_view(sides, told, _times(sides, paces), [_time(pace) for pace in paces]),
         lambda: _document(sides, paces) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
     )
     if skipped or any(side.plan is None for side in sides):
@@ -172,6 +172,16 @@ def _times(sides: list[Ranked], paces: "list[Pace | None]") -> list[Table]:
 
     known = [(sides[n].label, pace, 1) for n in ranking(sides) if (pace := paces[n]) is not None]
     return [times(known)] if known else []
+
+
+def _time(pace: "Pace | None") -> dict[str, str]:
+    """The floor of a side's step, as it stands beside the others."""
+    if pace is None:
+        return {}
+    from hybridcalc.engines.ranking_view import TIME
+    from hybridcalc.speed.plans import ms_text, rate_text
+
+    return dict(zip(TIME, (f"{ms_text(pace.step.floor_ms)} ms", rate_text(pace.step.tokens_per_second())), strict=True))
 
 
 def _document(sides: list[Ranked], paces: "list[Pace | None]") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Launch lines ranked, as people read it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines.charts import comparison_picture
 from hybridcalc.engines.ranking import Ranked, difference, ranking, ranking_table
@@ -8,17 +8,21 @@ from hybridcalc.steps import Table, View
 
 NO_LENGTH = "without -L, requests are those that an engine's own limits let run: -L TOKENS makes them comparable"
 
-WHY = ("block, tokens", "slots a request S", "a request takes", "and each token")
+TIME = ("a step, at best", "tokens/s each")
+WHY = (*TIME, "block, tokens", "slots a request S", "a request takes", "and each token")
 """What explains a difference best, by its name in the engine's own terms."""
 MOST_SIDES = 3
 """Sides of which this is shown."""
 
 
 def compared_view(
-    sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = (), beside: Sequence[Table] = ()
+    sides: Sequence[Ranked],
+    skipped: Sequence[tuple[str, str]] = (),
+    beside: Sequence[Table] = (),
+    more: Sequence[Mapping[str, str]] = (),
 ) -> View:
     """The best in a line, a ranked table and others ``beside`` it, what stops those that do not start; how launch lines
-    differ. ``skipped``: those that could not be planned, and why.
+    differ. ``skipped``: those that could not be planned, and why; ``more``: what else is to be said of each side.
     """
     order = ranking(sides)
     best = sides[order[0]]
@@ -28,7 +32,7 @@ def compared_view(
     else:
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
         headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
-    tables = [ranking_table(sides), *beside, *_what_differs(sides)]
+    tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
     rows = list[tuple[str, str, str]]()
     for number in order:
         base, flags = difference(sides[number], sides)
@@ -53,16 +57,18 @@ def compared_view(
     )
 
 
-def _what_differs(sides: Sequence[Ranked]) -> list[Table]:
-    """Why few lines of one engine serve more or less: what differs in the engine's own terms."""
+def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]]) -> list[Table]:
+    """Why few lines serve more or less: what differs in the terms of their engine, or in those that several share."""
     plans = [(side, side.plan) for side in sides if side.plan is not None]
-    engines = {side.engine.name for side, _ in plans}
-    if not 1 < len(plans) <= MOST_SIDES or len(engines) > 1:
+    if not 1 < len(plans) <= MOST_SIDES:
         return []
     from hybridcalc.engines.view import facts_of
 
-    cells = [facts_of(side.engine).cells(plan) for side, plan in plans]
-    differing = [name for name in cells[0] if len({each.get(name, "-") for each in cells}) > 1]
+    told = dict(zip([side.label for side in sides], more, strict=False))
+    cells = [{**told.get(side.label, {}), **facts_of(side.engine).cells(plan)} for side, plan in plans]
+    alone = len({side.engine.name for side, _ in plans}) == 1
+    shared = [name for name in cells[0] if alone or all(name in each for each in cells)]
+    differing = [name for name in shared if len({each.get(name, "-") for each in cells}) > 1]
     first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))
     rows = tuple((name, *(each.get(name, "-") for each in cells), "") for name in first)
     header = ("a rank", *(side.label for side, _ in plans), "")

@@ -123,7 +123,8 @@ def stored(made: Deployment) -> str:
     found = checkpoint_of(made.model, getattr(made.args, "quantization", None))
     if found.quantization is None and not found.marked:
         return short_dtype(made.model.model_dtype)
-    method = found.quantization.method if found.quantization else found.marked
+    read = found.quantization
+    method = found.marked if read is None else read.method if read.scheme is None else read.scheme.name
     return quantized_by_name(found.name) or method.partition(" ")[0]
 
 

@@ -54,3 +54,4 @@ def test_lines_of_one_engine_show_what_differs() -> None:
         "compare", line, "sglang serve Qwen/Qwen3-Next-80B-A3B-Instruct-FP8 --tp 2", "--gpu", "h100", "-L", "32k"
     )
     assert "block, tokens" not in other.out
+    assert all(name in other.out for name in ("a step, at best", "tokens/s each", "a request takes"))
