@@ -10,6 +10,7 @@ S is the number of slots a request keeps: a figure of the launch, given as it is
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from hybridcalc.live.verdict import FULL
@@ -92,14 +93,17 @@ def prometheus(slots: int) -> str:
 
 
 def grafana(slots: int) -> str:
-    """A dashboard for Grafana, JSON: requests, pools in use, what a request holds."""
-    panels = (
-        ("Requests", ("sglang:num_running_reqs", "sglang:num_queue_reqs", f"floor({SLOTS} / {slots})",
-                      "vllm:num_requests_running", "vllm:num_requests_waiting"), "short"),
-        ("Pools in use", (f"sglang:mamba_used_tokens / {SLOTS}", f"sglang:kv_used_tokens / {TOKENS}",
-                          "vllm:kv_cache_usage_perc"), "percentunit"),
-        ("Slots a running request", ("sglang:mamba_used_tokens / (sglang:num_running_reqs > 0)",), "short"),
-        ("Tokens a running request", ("sglang:kv_used_tokens / (sglang:num_running_reqs > 0)",), "short"),
+    """A dashboard for Grafana, JSON: what binds, requests, pools in use, what a request holds."""
+    bound = {name: f"count({expression}) or vector(0)" for name, expression, _ in alerts(slots)}
+    panels: tuple[tuple[str, Mapping[str, str], str], ...] = (
+        ("Workers on which it binds", bound, "short"),
+        ("Requests", _named("sglang:num_running_reqs", "sglang:num_queue_reqs", "vllm:num_requests_running",
+                            "vllm:num_requests_waiting", "llamacpp:requests_processing", "llamacpp:requests_deferred")
+                     | {"K // S": f"floor({SLOTS} / {slots})"}, "short"),
+        ("Pools in use", {"slots": f"sglang:mamba_used_tokens / {SLOTS}", "KV": f"sglang:kv_used_tokens / {TOKENS}",
+                          "blocks": "vllm:kv_cache_usage_perc"}, "percentunit"),
+        ("Slots a running request", {"slots": "sglang:mamba_used_tokens / (sglang:num_running_reqs > 0)"}, "short"),
+        ("Tokens a running request", {"tokens": "sglang:kv_used_tokens / (sglang:num_running_reqs > 0)"}, "short"),
     )  # fmt: skip
     made: list[dict[str, Any]] = [
         {
@@ -109,7 +113,10 @@ def grafana(slots: int) -> str:
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
             "gridPos": {"h": 8, "w": 12, "x": 12 * (place % 2), "y": 8 * (place // 2)},
             "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
-            "targets": [{"refId": chr(65 + n), "expr": query} for n, query in enumerate(queries)],
+            "targets": [
+                {"refId": chr(65 + n), "expr": query, "legendFormat": f"{name} {{{{instance}}}}"}
+                for n, (name, query) in enumerate(queries.items())
+            ],
         }
         for place, (title, queries, unit) in enumerate(panels)
     ]
@@ -119,3 +126,8 @@ def grafana(slots: int) -> str:
         "time": {"from": "now-1h", "to": "now"}, "templating": {"list": [source]}, "panels": made,
     }  # fmt: skip
     return json.dumps(dashboard, indent=2) + "\n"
+
+
+def _named(*metrics: str) -> dict[str, str]:
+    """Metrics under their own names."""
+    return {metric.partition(":")[2]: metric for metric in metrics}
