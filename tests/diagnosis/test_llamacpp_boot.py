@@ -129,6 +129,7 @@ def test_layers_of_the_caches_are_held_against_those_of_the_model(model: str, sa
     [found] = answers(caches, model=load_model(model))
     messages = [one.message.partition(": ")[2] for one in found.findings]
     assert [part for message in messages for part in message.split("; ") if "layers with KV" in part] == said
+    assert ("HC101" in {one.rule for one in found.findings}) == bool(said)
 
 
 def test_what_is_wanted_is_held_against_slots_and_cells() -> None:
