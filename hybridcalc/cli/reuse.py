@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -233,6 +234,11 @@ def reuse(
         "host_kv_tokens": options.tokens("--host-kv-tokens", server.host_kv_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
+    for name in ("hicache_ratio", "hicache_mamba_ratio", "hicache_mamba_size_gb", "kv_offloading_size"):
+        if typed[name] is not None and isnan(typed[name]):
+            raise InputError(f"--{name.replace('_', '-')} nan is not a number", fix="write one like 2.0")
+    if server.host_kv_tokens is not None and not server.host_slots:
+        raise InputError("--host-kv-tokens has no effect alone", fix="add --host-slots N")
     memory = inputs.memory_of(card._asdict())
     version_note = served.note(server.engine_version) if server.engine_version else ""
     base = None

@@ -9,5 +9,5 @@ cache.py       slots, least recently used lists, locks    block_pool.py  states 
 tiers.py       a host tier of two pools    hosts.py  how large host pools are
 simulation.py  requests through a cache, counted
 knee.py        how many slots a workload wants    what_if.py   what another setting would change
-machines.py    which GPUs hold it    pictures.py  what it looks like
+machines.py    which GPUs hold it    pictures.py  what it looks like    play.py  what a page tries
 """

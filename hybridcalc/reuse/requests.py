@@ -39,7 +39,7 @@ class Workload(NamedTuple):
     """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown;
     ``preempts`` says whether any of them may be preempted, ``at_once`` how many may run at a time, since each of the
     others follows on the answer of one that does; None where none does, or it is not known. ``note``: what a record
-    leaves out.
+    leaves out; ``asked``: a synthetic workload as it was written.
     """
 
     name: str
@@ -50,3 +50,4 @@ class Workload(NamedTuple):
     preempts: bool = False
     at_once: int | None = None
     note: str = ""
+    asked: str = ""

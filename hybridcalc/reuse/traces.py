@@ -54,6 +54,7 @@ def sample(workload: Workload, requests: int) -> Workload:
         stream=lambda: islice(workload.stream(), requests),
         requests=known,
         description=f"{workload.description}; the first {requests:,} requests",
+        asked="",
     )
 
 

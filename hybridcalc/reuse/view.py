@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from hybridcalc.reuse.answer import BLOCKS, BOTH, HOST_KV, HOST_STATE, KV, STATE, Reuse
 from hybridcalc.reuse.knee import COARSE_KV_STEPS, Knee
 from hybridcalc.reuse.pictures import pictures_of
+from hybridcalc.reuse.play import play_of
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
@@ -45,6 +46,7 @@ def reuse_view(answer: Reuse) -> View:
         notes=(*([f"no change: {'; '.join(same)}"] if same else ()), *answer.notes),
         steps=tuple(answer.steps),
         pictures=pictures_of(answer),
+        play=lambda: play_of(answer),
     )
 
 

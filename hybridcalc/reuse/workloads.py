@@ -81,6 +81,25 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
 
         parts = [part.strip() for part in text.split("+")]
         return mixed([parse_workload(part, seed=seed + place) for place, part in enumerate(parts)])
+    name, values = values_of(text)
+    kind = KINDS[name]
+    at_once = _product(*kind.at_once)(values) if kind.at_once else None
+    _check_size(name, kind, values, at_once or 0)
+    described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
+    return Workload(
+        name,
+        lambda: kind.stream(values, seed),
+        kind.requests(values),
+        kind.rounds(values),
+        described,
+        preempts=values["preempt"] > 0,
+        at_once=at_once,
+        asked=text,
+    )
+
+
+def values_of(text: str) -> tuple[str, Values]:
+    """The kind of a workload as it is written, and all its parameters. Raises InputError."""
     name, _, rest = text.partition(":")
     if name not in KINDS:
         raise InputError(
@@ -103,18 +122,7 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
             raise InputError(f"--workload {name}: {key} is given twice", fix="leave one of them")
         typed.add(key)
         values[key] = _value(name, key, value)
-    at_once = _product(*kind.at_once)(values) if kind.at_once else None
-    _check_size(name, kind, values, at_once or 0)
-    described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
-    return Workload(
-        name,
-        lambda: kind.stream(values, seed),
-        kind.requests(values),
-        kind.rounds(values),
-        described,
-        preempts=values["preempt"] > 0,
-        at_once=at_once,
-    )
+    return name, values
 
 
 def _check_size(name: str, kind: Kind, values: Values, at_once: int) -> None:

@@ -53,6 +53,8 @@ def test_a_named_gpu_prices_what_is_computed_and_moved() -> None:
         (("--engine", "vllm", "--kv-offloading-size", "9"), "holds as many blocks as they weigh"),
         (("--engine", "vllm", "--host-slots", "9"), "--host-slots is SGLang's"),
         (("--engine", "vllm", "--hicache-ratio", "2"), "--hicache-ratio is no flag of vLLM"),
+        (("--hicache-ratio", "nan", "--slots", "9"), "--hicache-ratio nan is not a number"),
+        (("--host-kv-tokens", "9", "--slots", "9"), "--host-kv-tokens has no effect alone"),
         (("--kv-offloading-size", "9"), "--kv-offloading-size is no flag of SGLang"),
         (("--hicache-mamba-ratio", "2", "--hicache-mamba-size-gb", "3", "--slots", "9"), "exclude each other"),
     ],

@@ -31,7 +31,7 @@ POLICY = (
     " form-action 'none'"
 )
 """Nothing is loaded and nothing is sent, and no script runs but the page's own, of that hash."""
-SCRIPTS = ("arithmetic.js", "speed.js", "charts.js", "page.js")
+SCRIPTS = ("arithmetic.js", "speed.js", "prefixes.js", "charts.js", "page.js")
 
 
 def write_page(target: Path, view: View) -> None:

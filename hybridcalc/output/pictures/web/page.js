@@ -136,6 +136,26 @@
       { title: "TFLOP/s", unit: "ratio", log: true, low: null, high: null }, roof.series,
       [{ at: roof.ridge, label: `${whole(Math.round(roof.ridge))} FLOP/B` }]);
   };
+  engines.reuse = (s, found) => {
+    const c = play.constants, asked = { ...play.fixed, ...s };
+    const requests = reuseRequests(asked), kv = s.kv >= play.kvUnlimited ? Infinity : s.kv;
+    const ran = (slots) => reuseSimulate({ ...asked, slots, kv }, c, requests);
+    const now = ran(s.slots), percent = (one) => 100 * one.hit / one.prompt;
+    Object.assign(found.figures, { reused: told(percent(now), "ratio"), hit: whole(now.hits), lost: whole(now.evictions),
+      recomputed: whole(now.prompt - now.hit), "lost-kv": whole(now.lostToKv) });
+    found.said = `${told(percent(now), "ratio")} % of prompt tokens reused, in turn, without pauses.`;
+    const size = play.kind === "cyclic" ? `prefixes=${s.sessions},tokens=${s.first}`
+      : `n=${s.sessions},history=${s.first},turns=${s.turns},tool=${s.added},think=0`;
+    const limit = kv === Infinity ? "" : ` --max-total-tokens ${s.kv}`;
+    const rest = `,output=${asked.output},rounds=${asked.rounds}${play.kind === "agents" ? `,growth=${asked.growth}` : ""}`;
+    found.launch = `hybridcalc reuse --slots ${s.slots}${limit} --workload ${play.kind}:${size}${rest}`;
+    const most = Math.max(s.slots, 4 * s.sessions), tries = requests.length > 6000 ? 8 : 24;
+    const at = [...new Set([...points(tries, 1, most).map(Math.round), s.slots, s.sessions])].sort((a, b) => a - b);
+    const rows = at.map((slots) => [slots, percent(slots === s.slots ? now : ran(slots))]);
+    found.charts.tried = chart("tried", { title: "slots for states", unit: "number", log: false, low: 0, high: most },
+      { title: "prompt tokens reused, %", unit: "number", log: false, low: 0, high: 100 },
+      [line("with these settings", "answer", rows)], [{ at: s.slots, label: `${whole(s.slots)} slots` }]);
+  };
   const line = (name, role, rows, style = "steps") => ({ name, role, points: rows, style });
   const ratios = (s, c, star, served) => {
     const [low, high] = play.ratios, found = [], bands = [];
@@ -240,7 +260,7 @@
       cell.textContent = found.figures[name] ?? "-";
       cell.classList.toggle("changed", cell.textContent !== document.getElementById(`given-${name}`).textContent);
     }
-    document.getElementById("play-launch").textContent = wrong ? "-" : launchLine(s);
+    document.getElementById("play-launch").textContent = wrong ? "-" : found.launch ?? launchLine(s);
     if (!wrong) { remember(s); }
     const sides = [["as given", given.parts], ["with these settings", found.parts]].filter(([, parts]) => parts);
     const same = JSON.stringify(given.parts) === JSON.stringify(found.parts);
