@@ -12,7 +12,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.rules import RULES
-from hybridcalc.engines.vllm.server_plan import Plan
+from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.units import GIB
@@ -289,3 +289,18 @@ def test_a_replayed_state_of_another_dtype_is_not_called_ignored() -> None:
     plan = vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
     assert not [f for f in plan.findings if f.rule == "HC066"]
     assert replace(args, use_replayssm=False) != args
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "said"),
+    [
+        ("MooncakeConnector", "0.28.0", False), ("MooncakeConnector", "0.27.0", True),
+        ("MoRIIOConnector", "0.29.0", True), ("MoRIIOConnector", "0.30.0", False),
+        ("NixlConnector", "0.18.0", False), ("SomebodysConnector", "0.33.0", True),
+    ],
+)  # fmt: skip
+def test_connectors_keep_hybrids_from_the_release_where_that_was_read(name: str, release: str, said: bool) -> None:
+    """Of any other it is said that nothing is known."""
+    args = EngineArgs(engine_version=release, kv_transfer_config={"kv_connector": name}, max_num_seqs=8)
+    made = plan(load_model("qwen3.5-27b"), args, available_bytes=60 * 2**30)
+    assert any("keeps hybrid caches is not known" in finding.message for finding in made.findings) is said

@@ -23,13 +23,20 @@ MOST_DRAFTS = 1024
 MOST_CONNECTORS = 64
 OFFLOADING_TO_LMCACHE = "LMCacheMPConnector"
 """The connector of --kv-offloading-backend lmcache."""
-NO_HYBRIDS = frozenset({"LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector"})
-"""KV connectors that keep no caches of several kinds: they turn the hybrid manager off (0.29 and 0.33)."""
-KEEP_HYBRIDS = frozenset({
+NO_HYBRIDS = frozenset({
+    "LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector", "ExampleConnector",
+})  # fmt: skip
+"""KV connectors that keep no caches of several kinds: they turn the hybrid manager off (0.28 to 0.33)."""
+KEEP_HYBRIDS = dict.fromkeys((
     "NixlConnector", "NixlPullConnector", "NixlPushConnector", "OffloadingConnector", "SimpleCPUOffloadConnector",
     "DecodeBenchConnector",
-})  # fmt: skip
-"""Those that are known to keep them; of any other nothing is known here."""
+), RELEASES.versions[0]) | {
+    "MooncakeConnector": "0.28.0", "MooncakeStoreConnector": "0.28.0", "ExampleHiddenStatesConnector": "0.28.0",
+    "MoRIIOConnector": "0.30.0", "HiSparseConnector": "0.31.0",
+}  # fmt: skip
+"""Those that are known to keep them, and the oldest release where that was read; of any other nothing is known here.
+Source: SupportsHMA of vLLM distributed/kv_transfer/kv_connector/v1/.
+"""
 MOST_RANKS_TRIED = 128
 SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
@@ -114,6 +121,12 @@ def without_hybrids(args: EngineArgs) -> str:
     if found == OFFLOADING_TO_LMCACHE:
         return f"--kv-offloading-backend lmcache ({found})"
     return f"{found} of --kv-transfer-config" if found else ""
+
+
+def instead_of(off: str) -> str:
+    """What to do about that."""
+    own = ", or install an lmcache package whose own connector keeps hybrids" if OFFLOADING_TO_LMCACHE in off else ""
+    return f"leave it out{own}"
 
 
 def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tuple[EngineArgs, int]:

@@ -16,6 +16,7 @@ from hybridcalc.engines.vllm.configuration import (
     check_choices,
     check_configuration,
     check_state_dtype,
+    instead_of,
     load,
     model_length,
     ssm_setting,
@@ -141,7 +142,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
             f"{off} turns the hybrid manager off, which alone keeps states beside attention",
             stage="layout+groups",
             rule="HC052",
-            fix="leave it out",
+            fix=instead_of(off),
         )
     whole_kv = kind.ignores_window or (off and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers

@@ -16,6 +16,7 @@ from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
+from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError, Write, quoted
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
@@ -266,7 +267,9 @@ def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _unknown_connector(plan: Figures) -> Iterator[tuple[str, str]]:
     for name in connectors(plan.args):
-        if name not in KEEP_HYBRIDS and plan.ready.state:
+        order, since = RELEASES.versions, KEEP_HYBRIDS.get(name)
+        kept = since is not None and order.index(plan.ready.rules.version) >= order.index(since)
+        if not kept and plan.ready.state:
             yield (
                 f"whether {quoted(name, 60)} keeps hybrid caches is not known: the server only starts where it does",
                 "",
