@@ -113,11 +113,11 @@ class Widths(NamedTuple):
     padded: frozenset[str] = frozenset()
     vocabulary_multiple: int = 64
     whole_experts: bool = True
-    """Whether experts must divide, else a rank may hold one more; and the vocabulary is padded until the ranks divide
-    it, else they must divide its rows as they are rounded up.
-    """
+    """Whether experts must divide, else a rank may hold one more."""
     redundant: int = 0
     """Copies of experts that balance their load, shared out like them."""
+    pads_vocabulary: bool = True
+    """Whether the vocabulary is padded until the ranks divide it, else they must divide its rows as rounded up."""
 
     def local(self, tensor: Tensor) -> Local:
         """A rank's part of a tensor. Raises ShardingError where it cannot be shared out."""
@@ -155,7 +155,7 @@ class Widths(NamedTuple):
         """Rows of the vocabulary on a rank: rounded up to 64, and to a multiple of the ranks."""
         ranks = self.ranks.get(tensor.over, 1)
         rows = -(-tensor.height // self.vocabulary_multiple) * self.vocabulary_multiple
-        if rows % ranks and not self.whole_experts:
+        if rows % ranks and not self.pads_vocabulary:
             what = f"the {rows:,} padded rows of the vocabulary"
             raise ShardingError(f"--tp {ranks} does not divide {what}", total=rows, parts=ranks)
         if rows % ranks:

@@ -6,6 +6,7 @@ Rules read in SGLang 0.5.23 and vLLM 0.33.0; figures worked out from the shapes 
 from typing import Any
 
 import pytest
+from command_line import run
 
 from hybridcalc import Architecture, load_model
 from hybridcalc.architecture.geometry import Config
@@ -159,6 +160,33 @@ def test_copies_of_experts_are_shared_out_like_them() -> None:
     assert line.local[0] == 36
     with pytest.raises(ShardingError, match="--ep 8 does not divide 256 experts and 30 more"):
         _weights(model, "sglang", tp_size=8, ep_size=8, ep_num_redundant_experts=30)
+
+
+def test_vllm_shares_copies_of_experts_out_where_it_balances_their_load() -> None:
+    """256 experts and 32 copies on 8 ranks: 36 each; with EPLB they must divide, without it a rank holds one more."""
+    model = _model("qwen3.6-35b-a3b")
+    given = {"tensor_parallel_size": 8, "enable_expert_parallel": True, "enable_eplb": True}
+    copies = {"eplb_config": {"num_redundant_experts": 32}}
+    weights = _weights(model, "vllm", **given, **copies)
+    assert _line(weights, "experts.down_proj").local[0] == 36
+    assert _line(weights, "EPLB's buffer").bytes == 36 * 3 * 512 * 2048 * 2, "one layer"
+    with pytest.raises(ShardingError, match="--ep 8 does not divide 256 experts and 30 more"):
+        _weights(model, "vllm", **given, eplb_config={"num_redundant_experts": 30})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("-tp 8 --enable-eplb", "EPLB needs expert parallelism"),
+        ("--enable-expert-parallel --enable-eplb", "EPLB needs several tp or dp ranks"),
+        ("--eplb-config.num_redundant_experts 8", "8 redundant experts need EPLB"),
+        ("--eplb-config.num_redundant_experts x", "is no number of experts"),
+    ],
+)
+def test_vllm_refuses_what_does_not_balance(given: str, said: str) -> None:
+    ran = run("plan", "--gpu", "h200", "-L", "32k", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", *given.split())
+    assert ran.code != 0
+    assert said in ran.out + ran.err
 
 
 def test_shared_experts_are_whole_where_ranks_have_tokens_of_their_own() -> None:

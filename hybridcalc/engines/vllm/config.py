@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.units import MOST_RANKS
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
@@ -22,7 +23,7 @@ AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
 KNOWN_ENVIRONMENT = frozenset({
     "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
-    "VLLM_PP_LAYER_PARTITION",
+    "VLLM_PP_LAYER_PARTITION", "VLLM_ROCM_FP8_PADDING",
 })  # fmt: skip
 """Environment switches that change a figure or a refusal."""
 
@@ -78,6 +79,8 @@ class EngineArgs(Arguments):
     enforce_eager: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     enable_expert_parallel: bool = False
+    enable_eplb: bool = False
+    eplb_config: Mapping[str, Any] | None = None
     quantization: str | None = None
     kv_transfer_config: Mapping[str, Any] | None = None
     kv_offloading_size: float | None = None
@@ -112,6 +115,12 @@ class EngineArgs(Arguments):
         method, path = self.speculative_method or "", (self.speculative_config or {}).get("model")
         counted = self.draft_layers is None and not method.endswith("mtp") and method not in WITHOUT_DRAFT_KV
         return path if counted and isinstance(path, str) else None
+
+    @property
+    def redundant_experts(self) -> int:
+        """Copies of experts that balance their load."""
+        copies = (self.eplb_config or {}).get("num_redundant_experts", 0)
+        return copies if type(copies) is int else 0
 
     @property
     def full_graphs(self) -> bool:
@@ -177,6 +186,13 @@ def check_arguments(args: EngineArgs) -> None:
             f"the speculative method {quoted(method)} is not a name",
             fix="mtp, ngram, eagle3, ...",
             flag="--speculative-config",
+        )
+    copies = (args.eplb_config or {}).get("num_redundant_experts", 0)
+    if type(copies) is not int or not 0 <= copies <= MOST_RANKS:
+        raise InputError(
+            f"num_redundant_experts {quoted(copies)} is no number of experts",
+            fix=f"write 0 to {MOST_RANKS:,}",
+            flag="--eplb-config",
         )
     if args.max_model_len == 0:
         raise InputError(

@@ -236,6 +236,7 @@ def check_configuration(
             f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
         )
 
+    _check_balancing(args)
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
         raise _refusal(
@@ -271,6 +272,21 @@ def check_configuration(
             f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
             f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}",
         )
+
+
+def _check_balancing(args: EngineArgs) -> None:
+    """Raise Refusal for copies of experts without what shares them out."""
+    if args.redundant_experts and not args.enable_eplb:
+        raise _refusal(
+            "HC049",
+            f"{args.redundant_experts:,} redundant experts need EPLB",
+            "add --enable-eplb, or leave num_redundant_experts out",
+            "--eplb-config",
+        )
+    if args.enable_eplb and not args.enable_expert_parallel:
+        raise _refusal("HC049", "EPLB needs expert parallelism", "add --enable-expert-parallel", "--enable-eplb")
+    if args.enable_eplb and args.tensor_parallel_size * args.data_parallel_size == 1:
+        raise _refusal("HC049", "EPLB needs several tp or dp ranks", "leave it out on one rank", "--enable-eplb")
 
 
 def model_length(model: Architecture, args: EngineArgs) -> int:

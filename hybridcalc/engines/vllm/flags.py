@@ -49,6 +49,8 @@ FLAGS = (
     Flag("enforce_eager", ("--enforce-eager",), "switch"),
     Flag("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "switch"),
     Flag("enable_expert_parallel", ("--enable-expert-parallel", "-ep"), "switch"),
+    Flag("enable_eplb", ("--enable-eplb",), "switch"),
+    Flag("eplb_config", ("--eplb-config",), "json"),
     Flag("quantization", ("--quantization", "-q"), "str"),
     Flag("kv_transfer_config", ("--kv-transfer-config",), "json"),
     Flag("kv_offloading_size", ("--kv-offloading-size",), "float", 0, 2**30),
@@ -90,7 +92,7 @@ _OTHER = """
     distributed-executor-backend distributed-timeout-seconds download-dir dp-supervisor-probe-failure-threshold
     dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s dp-sync-interval ec-manager-config
     ec-transfer-config elastic-ep-max-dp-size enable-auto-tool-choice enable-batch-sharded-sampling
-    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter enable-eplb
+    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter
     enable-fault-tolerance enable-flash-late-interaction enable-flashinfer-autotune enable-force-include-usage
     enable-hc-sp enable-layerwise-nvtx-tracing enable-log-deltas enable-log-outputs enable-log-requests
     enable-logging-iteration-details enable-lora enable-mamba-cache-stochastic-rounding
@@ -98,7 +100,7 @@ _OTHER = """
     enable-moe-shared-loras enable-nccl-comm-suspend enable-offline-docs enable-per-request-metrics
     enable-prompt-embeds enable-prompt-tokens-details enable-request-id-headers enable-return-routed-experts
     enable-scale-out enable-server-load-tracking enable-shm-tensor-arena enable-sleep-mode enable-ssl-refresh
-    enable-tokenizer-info-endpoint enable-tower-connector-lora enable-trace-replay engram-config eplb-config
+    enable-tokenizer-info-endpoint enable-tower-connector-lora enable-trace-replay engram-config
     exclude-tools-when-tool-choice-none expert-placement-strategy fail-on-environ-validation fault-tolerance-config
     fingerprint-mode fingerprint-value fully-sharded-loras generation-config grpc grpc-port h11-max-header-count
     h11-max-incomplete-event-size headless help hf-config-path hf-token host ignore-patterns interleave-mm-strings

@@ -32,6 +32,7 @@ from hybridcalc.engines.vllm.config import EngineArgs
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme
+    from hybridcalc.engines.weights import Held
 
 DRAFT_METHODS = ("mtp", "qwen3_next_mtp", "qwen3_5_mtp", "nemotron_h_mtp", "deepseek_mtp", "ernie_mtp", "bailing_mtp")
 EMBEDDING_WHOLE = ("InklingFor",)
@@ -50,7 +51,7 @@ WHOLE_GATES = ("awq", "gptq", "auto-round", "autoround")
 DECIDED_BY = attrgetter(
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype",
     "quantization", "language_model_only", "mm_encoder_tp_mode", "speculative_method", "num_speculative_tokens",
-    "gpu_capability", "engine_version", "rocm",
+    "gpu_capability", "engine_version", "rocm", "enable_eplb", "redundant_experts",
 )  # fmt: skip
 """The arguments that weights follow from."""
 
@@ -71,7 +72,15 @@ def placement(model: Architecture, args: EngineArgs) -> "Callable[[Parameters, Q
     if model.architecture.startswith(EMBEDDING_WHOLE):
         ranks["embedding"] = 1
     share = tp * dp if args.enable_expert_parallel else 1
-    widths = Widths(ranks, share, 1 if args.enable_expert_parallel else tp * dp, frozenset({"vision"}), 64, False)
+    widths = Widths(
+        ranks,
+        share,
+        1 if args.enable_expert_parallel else tp * dp,
+        frozenset({"vision"}),
+        whole_experts=args.enable_eplb,
+        redundant=args.redundant_experts,
+        pads_vocabulary=False,
+    )
     method = args.speculative_method or ""
     base = Placement(
         widths,
@@ -103,11 +112,27 @@ def _placed(
     marlin = args.capability < FP8_CARDS
     method = quantization.method if quantization is not None else ""
     whole = frozenset({"in_proj_ba", "in_proj_b", "in_proj_a"})
-    return base._replace(
+    placed = base._replace(
         extras=tuple(extras),
         whole=whole if model.architecture.startswith("Qwen3_5") and method.startswith(WHOLE_GATES) else frozenset(),
         matrix=_on_rocm if args.rocm and rocm_pads(args) else _in_marlin if marlin else _on_card,
         plain=frozenset({"fc"}) if method == "modelopt nvfp4" else frozenset(),
+    )
+    if not args.enable_eplb:
+        return placed
+    from hybridcalc.engines.weights import held_by
+
+    buffer = _experts_of_a_layer(held_by(found, quantization, placed, dtype_of(model, args)))
+    return placed._replace(extras=(*extras, Extra("EPLB's buffer", buffer, "experts of a layer, as they move")))
+
+
+def _experts_of_a_layer(held: "tuple[Held, ...]") -> int:
+    """Bytes of the first layer's routed experts on a rank."""
+    first = min((block.layers[0] for block, tensor, *_ in held if tensor.experts and block.layers), default=None)
+    return sum(
+        size
+        for block, tensor, _, _, layers, size in held
+        if tensor.experts and first in (block.layers if layers is None else layers)
     )
 
 
