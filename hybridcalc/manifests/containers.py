@@ -120,7 +120,7 @@ def launches(
     if not words:
         made = ENGINES.launchers.by_variables(env, image)
         return [] if made is None else [made]
-    found = launches_of_words(words, env, outside) if words else []
+    found = launches_of_words(words, env, outside)
     for at, word in enumerate(words if not found else ()):  # a whole command line as one word
         if not word.why and word.chars is not None and _is_command_line(word):
             found = launches_of_words([*split_words(word.chars), *words[at + 1 :]], env, outside)

@@ -25,6 +25,8 @@ def run_script(text: Text, env: Mapping[str, Setting], outside: Outside, argumen
 
 def launches_of_words(words: Sequence[Word], env: Mapping[str, Setting], outside: Outside) -> list[Launch]:
     """What a command launches whose words nothing expands any more."""
+    if not words:  # of a text that is a comment
+        return []
     shell = Shell(Text(words[0].source, ""), env, outside, ENGINES.launchers)
     shell.start(words)
     return shell.launches

@@ -242,3 +242,8 @@ def test_a_variable_that_compose_hands_on_is_unset_unless_the_caller_sets_it(tmp
     assert [str(word) for word in found.words] == ["org/m"]
     [found] = read_file(str(tmp_path / "compose.yaml"), {"BYTES": "4"}).deployments
     assert [str(word) for word in found.words] == ["org/m", "--max-num-seqs", "4"]
+
+
+def test_a_script_that_is_a_comment_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text("services: {s: {entrypoint: [bash, -c, '# vllm serve m']}}\n", "utf-8")
+    assert read_file(str(tmp_path / "compose.yaml"), {}).deployments == ()
