@@ -72,8 +72,10 @@ def test_files_are_those_of_the_engine(tmp_path: Path) -> None:
 
 
 def test_which_models_fit(tmp_path: Path) -> None:
-    answer = run("fit", "--gpu", "rtx-4090", "--engine", "llama.cpp", "-L", "8k")
-    assert answer.code == 0 and "llama.cpp" in answer.out and "llama-server --model" in answer.out
+    asked = ("fit", "--gpu", "rtx-4090", "--engine", "llama.cpp", "-L", "8k")
+    answer = run(*asked)
+    assert answer.code == 0 and "llama-server --model" in answer.out
+    assert {row["engine"] for row in run(*asked, "--json").document["models"]} == {"llama.cpp"}
     too_long = run("fit", "qwen3.5-27b", "--engine", "llama.cpp", "--gpu", "h200", "-L", "1M", "-C", "1")
     assert too_long.code == 1 and "beyond the context" in " ".join(
         run(
