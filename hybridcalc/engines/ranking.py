@@ -84,8 +84,8 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
         plan = side.plan
         figures = ("-", "", "", "")
         if plan is not None:
-            least = side.certain
-            requests = f"{least:,}" if least == plan.requests else f"{least:,} to {plan.requests:,}"
+            least, most = side.certain, getattr(plan, "requests_at_ends", (plan.requests,))[-1]
+            requests = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             idle = "" if plan.idle_percent is None else f"{plan.idle_percent:.0f} %"
             figures = (requests, f"{least / side.gpus:,.2f}", f"{plan.tokens:,}", idle)
         own = (side.engine.title,) if len(engines) > 1 else ()
