@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from command_line import run
+from jsonschema import Draft202012Validator
 
 
 def reuse(*arguments: str, code: int = 0) -> dict[str, Any]:
@@ -63,3 +65,16 @@ def test_host_tiers_that_cannot_be_are_refused(flags: tuple[str, ...], message: 
     ran = run("reuse", "--workload", "cyclic:prefixes=3", *flags)
     assert ran.code == (1 if "--enable-int8-mamba-checkpoint" in flags else 2)
     assert message in ran.err
+
+
+def test_an_answer_over_a_host_tier_is_of_its_schema() -> None:
+    """With a GPU, a model, a host tier and GPUs that would hold it: every key is there."""
+    ran = run("schema", "reuse")
+    assert ran.code == 0
+    judge = Draft202012Validator(json.loads(ran.out))
+    workload = "cyclic:prefixes=100,tokens=20000,rounds=2"
+    for flags in (
+        ("qwen3.5-397b-a17b", "--tp", "8", "--gpu", "8xh200", "--slots", "100", "--hicache-size", "60"),
+        ("qwen3.5-35b-a3b", "--gpu", "h100", "--engine", "vllm", "--kv-offloading-size", "20"),
+    ):
+        judge.validate(reuse(*flags, "--workload", workload, "--no-what-if"))
