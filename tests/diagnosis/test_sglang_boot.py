@@ -256,6 +256,11 @@ def test_the_printed_limit_binds_where_no_model_fits() -> None:
     )
     found = answer(text, 8192)
     assert (found.binding, found.derived.requests, found.suggestions) == ("limit", 6, [])
+    capped = (
+        "max_running_requests is capped to {} by the mamba state cache "
+        "(max_mamba_cache_size=97, 16 state slots per request)\n"
+    )
+    assert [answer(capped.format(many) + text, 8192).binding for many in (6, 7)] == ["state", "limit"]
 
 
 PINNED = (

@@ -367,3 +367,11 @@ def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "bytes_of_one"),
+    [("k", 10**3), ("m", 10**6), ("g", 10**9), ("t", 10**12), ("K", 2**10), ("M", 2**20), ("G", 2**30), ("T", 2**40)],
+)
+def test_a_unit_in_small_letters_is_decimal_and_in_large_ones_binary(unit: str, bytes_of_one: int) -> None:
+    assert args(f"--kv-cache-memory-bytes 3{unit}").kv_cache_memory_bytes == 3 * bytes_of_one
