@@ -20,13 +20,6 @@ from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
 
 MOST_DRAFTS = 1024
-MOST_CONNECTORS = 64
-OFFLOADING_TO_LMCACHE = "LMCacheMPConnector"
-"""The connector of --kv-offloading-backend lmcache."""
-NO_HYBRIDS = frozenset({
-    "LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector", "ExampleConnector",
-})  # fmt: skip
-"""KV connectors that keep no caches of several kinds: they turn the hybrid manager off (0.28 to 0.33)."""
 KEEP_HYBRIDS = dict.fromkeys((
     "NixlConnector", "NixlPullConnector", "NixlPushConnector", "OffloadingConnector", "SimpleCPUOffloadConnector",
     "DecodeBenchConnector",
@@ -92,41 +85,6 @@ def with_kv_of_checkpoint(model: Architecture, args: EngineArgs) -> EngineArgs:
 
     said = kv_cache_said(model)
     return replace(args, kv_cache_dtype=said) if said else args
-
-
-def connectors(args: EngineArgs) -> tuple[str, ...]:
-    """The KV connectors that a launch brings in, those of a MultiConnector one by one."""
-    found, given = list[str](), [args.kv_transfer_config]
-    while given and len(found) < MOST_CONNECTORS:
-        config = given.pop()
-        name = config.get("kv_connector") if isinstance(config, Mapping) else None
-        if not isinstance(config, Mapping) or not isinstance(name, str):
-            continue
-        extra = config.get("kv_connector_extra_config")
-        inner = extra.get("connectors") if isinstance(extra, Mapping) and name == "MultiConnector" else None
-        if isinstance(inner, list):
-            given += inner
-        else:
-            found.append(name)
-    if args.kv_offloading_size and (args.kv_offloading_backend or "").lower() == "lmcache":
-        found.append(OFFLOADING_TO_LMCACHE)
-    return tuple(found)
-
-
-def without_hybrids(args: EngineArgs) -> str:
-    """What turns the hybrid manager off, in words: a flag, or a connector that keeps no hybrid caches; "" for none."""
-    if args.disable_hybrid_kv_cache_manager:
-        return "--disable-hybrid-kv-cache-manager"
-    found = next((name for name in connectors(args) if name in NO_HYBRIDS), "")
-    if found == OFFLOADING_TO_LMCACHE:
-        return f"--kv-offloading-backend lmcache ({found})"
-    return f"{found} of --kv-transfer-config" if found else ""
-
-
-def instead_of(off: str) -> str:
-    """What to do about that."""
-    own = ", or install an lmcache package whose own connector keeps hybrids" if OFFLOADING_TO_LMCACHE in off else ""
-    return f"leave it out{own}"
 
 
 def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tuple[EngineArgs, int]:

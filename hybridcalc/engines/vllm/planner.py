@@ -9,20 +9,18 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm import loglines
+from hybridcalc.engines.vllm import config, loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_choices,
     check_configuration,
     check_state_dtype,
-    instead_of,
     load,
     model_length,
     ssm_setting,
     with_drafts,
     with_kv_of_checkpoint,
-    without_hybrids,
 )
 from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, attention_backend, backend_names, resolve_layout
@@ -136,13 +134,13 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
     layout = resolve_layout(args, rules, backend)
-    off = without_hybrids(args)
+    off = config.without_hybrids(args)
     if off and state and backend is not None:
         raise Refusal(
             f"{off} turns the hybrid manager off, which alone keeps states beside attention",
             stage="layout+groups",
             rule="HC052",
-            fix=instead_of(off),
+            fix=config.instead_of(off),
         )
     whole_kv = kind.ignores_window or (off and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers

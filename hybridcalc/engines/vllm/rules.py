@@ -10,8 +10,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.vllm.config import AUTO_FIT
-from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, connectors, longest_of
+from hybridcalc.engines.vllm.config import AUTO_FIT, connectors
+from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
