@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
 from hybridcalc.speed import (
@@ -28,6 +27,7 @@ from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
+    from hybridcalc.engines.charts import Chart
     from hybridcalc.engines.crossover import StateGrid
     from hybridcalc.engines.engine import Engine
     from hybridcalc.engines.play import Play
@@ -166,8 +166,10 @@ class Pace:
             essential=view.essential + 1,
         )
 
-    def step_picture(self) -> Chart:
+    def step_picture(self) -> "Chart":
         """The least time of a step and of its parts over the batch, and at other lengths."""
+        from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
+
         batches = lengths(1, max(16, MOST_REQUESTS * self.step.batch), POINTS)
         found = [(batch, self.at(batch, self.context)) for batch in batches]
         curves = [
@@ -194,8 +196,10 @@ class Pace:
             (Mark(self.step.batch, label),),
         )
 
-    def roofline_picture(self) -> Chart:
+    def roofline_picture(self) -> "Chart":
         """Arithmetic a byte of every part, under what memory and arithmetic units of the GPU do at most."""
+        from hybridcalc.engines.charts import Axis, Chart, Mark, Series
+
         peak, slope = self.step.tflops, self.step.rates.bandwidth_gbs / 1000
         dots = [(name, role, *intensity(self.step, name, slope, peak)) for name, role in ROLES.items()]
         dots = [("a step", "balanced", *intensity(self.step, "", slope, peak)), *dots]
