@@ -37,6 +37,8 @@ MULTIMODAL_WITH_GRAPHS = (
     "PaddleOCRVL",
 )  # fmt: skip
 """Multimodal classes whose prefill runs in graphs."""
+WITHOUT_PIECES = ("Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM")
+"""Classes whose prefill early releases do not capture. Source: configs/model_config.py (0.5.10 to 0.5.14)."""
 VISION_DEFAULTS = {"KimiK3": (27, 1024)}
 """Layers and width of the vision tower where the class itself says them and the config does not."""
 
@@ -114,6 +116,8 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
     """How prefill runs: "breakable" or "full" graphs, or "" without any."""
     if args.cuda_graph_backend_prefill is not None:
         return "" if args.cuda_graph_backend_prefill == "disabled" else args.cuda_graph_backend_prefill
+    if rules.piecewise_prefill:
+        return "piecewise" if _in_pieces(model, args, rules) else ""
     off = (
         args.disable_cuda_graph
         or args.disable_prefill_cuda_graph
@@ -130,7 +134,25 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
         return ""
     if model.architecture.startswith("Inkling"):
         return "full"
-    return "" if model.multimodal and not model.architecture.startswith(MULTIMODAL_WITH_GRAPHS) else "breakable"
+    seen = rules.prefill_graphs_of_images and model.architecture.startswith(MULTIMODAL_WITH_GRAPHS)
+    return "" if model.multimodal and not seen else "breakable"
+
+
+def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether early releases capture prefill in pieces: not beside most other features, whatever decode does."""
+    off = (
+        args.disable_prefill_cuda_graph
+        or args.platform != "cuda"
+        or args.pp_size > 1
+        or (args.enable_dp_attention and args.dp_size > 1)
+        or args.moe_a2a_backend not in (None, "none")
+        or args.enable_hierarchical_cache
+        or args.disaggregation_mode != "null"
+        or model.multimodal
+        or model.architecture in WITHOUT_PIECES
+        or (args.speculative and not rules.piecewise_drafts)
+    )
+    return not off
 
 
 def prefill_graphs(model: Architecture, args: ServerArgs, chunk: int, rules: RuleSet) -> int:

@@ -89,9 +89,10 @@ class RuleSet(NamedTuple):
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
     Default fraction (fraction.py): ``cards_of_32_gib_raised``: GPUs of 20 to 35 GiB take the chunk of larger ones;
     ``reserve_by_role``: memory is reserved by the role of a disaggregated server; ``post_capture_floor_mib``: where KV
-    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well;
-    ``limit_lowers_graphs``: decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft
-    model. ``fa4_on_hopper``: Inkling's backend there.
+    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well, and some
+    ``prefill_graphs_of_images``; ``piecewise_prefill``: they are pieces, which fewer launches have,
+    ``piecewise_drafts``: those with drafts do; ``limit_lowers_graphs``: decode graphs are no larger than the
+    request limit; ``drafts_reserve_mib`` for a draft model. ``fa4_on_hopper``: Inkling's backend there.
     Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
@@ -152,6 +153,9 @@ class RuleSet(NamedTuple):
     head_in_fp32: tuple[str, ...] = ("Bailing",)
     prefill_graphs: bool = False
     prefill_graphs_of_glm: bool = False
+    prefill_graphs_of_images: bool = False
+    piecewise_prefill: bool = False
+    piecewise_drafts: bool = True
     limit_lowers_graphs: bool = False
     drafts_reserve_mib: int = 2048
 
@@ -161,6 +165,7 @@ FRACTION = "server_args.py _handle_gpu_memory_settings"
 ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
 CELL = "model_executor/pool_configurator.py"
+PIECEWISE = "server_args.py _handle_piecewise_cuda_graph"
 GPU_MEMORY = "server_args.py _handle_gpu_memory_settings"
 EXTRA_BUFFER_ARCHS, RADIX_ARCHS = f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS", f"{OVERRIDES} _MAMBA_RADIX_CACHE_ARCHS"
 CHANGES: tuple[Change, ...] = (
@@ -168,6 +173,8 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.10", RECORDED, True, RESULTS),
     Change("0.5.10", "missing_classes", _later_than("0.5.10"), "models/"),
     Change("0.5.10", "prefill_graphs", True, GPU_MEMORY),
+    Change("0.5.10", "piecewise_prefill", True, PIECEWISE),
+    Change("0.5.10", "piecewise_drafts", False, PIECEWISE),
     Change("0.5.10", "drafts_reserve_mib", 4096, GPU_MEMORY),
     Change("0.5.10", "drafts_need_buffers", True, ARGUMENTS),
     Change("0.5.10", "buffers_need_radix_cache", True, ARGUMENTS),
@@ -175,6 +182,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.10", "limit_shared_out", True, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.10", "estimate_caps_limit", True, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.11", RECORDED, True, RESULTS),
+    Change("0.5.11", "piecewise_drafts", True, PIECEWISE),
     Change("0.5.11", "single_token_pages", True, ARGUMENTS),
     Change("0.5.12", RECORDED, True, RESULTS),
     Change("0.5.13", RECORDED, True, RESULTS),
@@ -201,8 +209,10 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.14", "requests_line", False, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.14", "reduced_line", True, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.15", RECORDED, True, RESULTS),
+    Change("0.5.15", "piecewise_prefill", False, "model_executor/cuda_graph_config.py default_prefill_backend"),
     Change("0.5.15", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
     Change("0.5.16", RECORDED, True, RESULTS),
+    Change("0.5.16", "prefill_graphs_of_images", True, "configs/model_config.py"),
     Change("0.5.16", "missing_classes", _later_than("0.5.16"), "models/"),
     Change("0.5.16", "extra_buffer_classes", BUFFERED_0_5_14 | {KIMI_LINEAR}, EXTRA_BUFFER_ARCHS),
     Change("0.5.16", "no_buffer_classes", UNBUFFERED_0_5_14, EXTRA_BUFFER_ARCHS),
