@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.checks.locate import Given, located_at, spelling_edit
 from hybridcalc.checks.results import Located, Open, Value
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
@@ -141,6 +142,12 @@ def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str],
     return env, opened
 
 
+def _is_fork(engine: Engine, image: str) -> bool:
+    """Whether an image is another's build of an engine that is built with other flags too."""
+    forked = ENGINES.rows[engine.name].starter.forked
+    return forked and bool(image) and ENGINES.launchers.own_tag(image) is None
+
+
 def read(
     deployment: Deployment,
     engine: Engine,
@@ -157,7 +164,7 @@ def read(
             return (None if model is None else str(model)), args
         except InputError as error:
             at = _argument(error.flag, words.kept, engine)
-            severity = "warning" if isinstance(error, AmbiguousFlag) else "error"
+            severity = "warning" if isinstance(error, AmbiguousFlag) or _is_fork(engine, deployment.image) else "error"
             finding = Finding.of(error, rule="HC071", severity=severity)
             if at is None:
                 findings.append(located_at(finding, deployment.place, deployment))

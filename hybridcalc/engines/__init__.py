@@ -32,7 +32,8 @@ class Starter(NamedTuple):
     flags of variables, each with what those begin with; ``classes``: what a program constructs that serves with it.
     ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
     makes of the fields of that name. ``verbs``: first words of programs whose second one stays among the arguments;
-    ``serving``: patterns of images that serve without arguments, each with those that they then have.
+    ``serving``: patterns of images that serve without arguments, each with those that they then have. ``forked``: it is
+    built under other names with flags of their own.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -46,6 +47,7 @@ class Starter(NamedTuple):
     parallelism: Mapping[str, str] = {}
     verbs: frozenset[str] = frozenset()
     serving: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    forked: bool = False
 
 
 class Row(NamedTuple):
@@ -202,6 +204,7 @@ ENGINES = Engines({
             configured=((r"(^|/)llama\.cpp($|[:@])", "LLAMA_ARG_"),),
             verbs=frozenset({"ollama"}),
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
+            forked=True,
         ),
         {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "crosscheck", "diagnosis", "live")},
     ),

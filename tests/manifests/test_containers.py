@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from deployment_files import flags, read, write
 
+from hybridcalc.checks.run import check_paths
+from hybridcalc.checks.settings import Settings
 from hybridcalc.manifests.find import read_file
 
 
@@ -247,3 +249,16 @@ def test_a_variable_that_compose_hands_on_is_unset_unless_the_caller_sets_it(tmp
 def test_a_script_that_is_a_comment_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text("services: {s: {entrypoint: [bash, -c, '# vllm serve m']}}\n", "utf-8")
     assert read_file(str(tmp_path / "compose.yaml"), {}).deployments == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "severity"), [("ghcr.io/ggml-org/llama.cpp:server", "error"), ("me/fork", "warning")]
+)
+def test_flags_of_a_fork_are_no_errors(image: str, severity: str, tmp_path: Path) -> None:
+    """Another's build of llama.cpp may have cache types of its own."""
+    line = f"docker run {image} -m /m/x.gguf --ctx-size 4096 --n-gpu-layers 99 --cache-type-k kvarn4\n"
+    (tmp_path / "run.sh").write_text(line, "utf-8")
+    findings = check_paths([str(tmp_path / "run.sh")], Settings(), {}).findings
+    assert [(one.finding.rule, one.finding.severity) for one in findings if one.finding.rule == "HC071"] == [
+        ("HC071", severity)
+    ]
