@@ -20,7 +20,8 @@ BOUNDS: dict[str, dict[tuple[int, int], str]] = {
         ): "max-draft-tokens speculative-num-draft-tokens speculative-dflash-block-size speculative-eagle-topk",
         (1, DRAFTS - 1): "speculative-dspark-block-size",  # a token more is drafted
         (0, DRAFTS): "speculative-num-steps",
-        (0, RANKS): "draft-layers",
+        (0, RANKS): "draft-layers ep-num-redundant-experts",
+        (0, WIDE): "hicache-size",
         (1, WIDE): "page-size linear-replayssm-cache-len cuda-graph-max-bs-decode cuda-graph-max-bs-prefill",
         (1, SLOTS): "max-mamba-cache-size mamba-track-interval max-running-requests",
         (-1, SLOTS): "mamba-max-states-per-path",  # -1 for all
