@@ -44,7 +44,10 @@ BOUNDS: dict[str, dict[tuple[int, int], str]] = {
     },
 }
 SHARES: dict[str, dict[tuple[int, int], str]] = {
-    "sglang": {(0, 10**6): "mamba-full-memory-ratio", (0, 1): "swa-full-tokens-ratio mem-fraction-static"},
+    "sglang": {
+        (0, 10**6): "mamba-full-memory-ratio hicache-ratio",
+        (0, 1): "swa-full-tokens-ratio mem-fraction-static",
+    },
     "vllm": {(0, 1): "gpu-memory-utilization", (0, 2**20): "gpu", (0, 2**30): "kv-offloading-size"},
 }
 
