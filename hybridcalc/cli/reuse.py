@@ -127,6 +127,34 @@ class Server(NamedTuple):
             "--kv-offloading-size", metavar="GIB", min=0, max=2**20, help="vLLM: GiB of host memory of all ranks."
         ),
     ] = None
+    ctx_checkpoints: Annotated[
+        int | None,
+        typer.Option(
+            "--ctx-checkpoints", metavar="N", min=0, max=2**20, help="llama.cpp: checkpoints of a slot; 32 by default."
+        ),
+    ] = None
+    checkpoint_min_step: Annotated[
+        int | None,
+        typer.Option(
+            "--checkpoint-min-step", metavar="N", min=0, max=2**30, help="llama.cpp: tokens between checkpoints; 8192."
+        ),
+    ] = None
+    cache_ram: Annotated[
+        int | None,
+        typer.Option(
+            "--cache-ram", metavar="MIB", min=-1, max=2**30, help="llama.cpp: host memory for done prompts; -1: any."
+        ),
+    ] = None
+    slot_prompt_similarity: Annotated[
+        float | None,
+        typer.Option(
+            "--slot-prompt-similarity",
+            metavar="S",
+            min=0,
+            max=1,
+            help="llama.cpp: the share of a prompt that a slot must hold to be picked for it; 0.1.",
+        ),
+    ] = None
     max_total_tokens: options.TotalTokens = None
     block_size: Annotated[
         int | None,
@@ -170,7 +198,7 @@ def reuse(
             metavar="N",
             min=1,
             max=MOST_SIMULATED_SLOTS,
-            help="State slots: for cached states, and with --running for running requests too; else those wanted.",
+            help="State slots: for cached states, and with --running for running requests too (llama.cpp: -np).",
         ),
     ] = None,
     workload: Annotated[
@@ -234,7 +262,13 @@ def reuse(
         "host_kv_tokens": options.tokens("--host-kv-tokens", server.host_kv_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
-    for name in ("hicache_ratio", "hicache_mamba_ratio", "hicache_mamba_size_gb", "kv_offloading_size"):
+    for name in (
+        "hicache_ratio",
+        "hicache_mamba_ratio",
+        "hicache_mamba_size_gb",
+        "kv_offloading_size",
+        "slot_prompt_similarity",
+    ):
         if typed[name] is not None and isnan(typed[name]):
             raise InputError(f"--{name.replace('_', '-')} nan is not a number", fix="write one like 2.0")
     if server.host_kv_tokens is not None and not server.host_slots:
@@ -384,7 +418,7 @@ def _timed(priced: Priced, served: Engine, model: Architecture, args: Any, gpu: 
         return recompute_of(served, model, args, rates, tokens=tokens, cached=cached, requests=requests)
 
     link = rates.link_gbs("pcie") if rates.pcie else None
-    return priced._replace(recompute=recompute, link_gbs=link)
+    return priced._replace(recompute=recompute if served.offers("weights") else None, link_gbs=link)
 
 
 def _share(

@@ -206,7 +206,7 @@ ENGINES = Engines({
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
             forked=True,
         ),
-        {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "crosscheck", "diagnosis", "live")},
+        {part: f"hybridcalc.{part}.llamacpp" for part in ROOMS},
     ),
 })  # fmt: skip
 """Every engine. The first is meant where none is named."""

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
 from hybridcalc.reuse.machines import Machines
-from hybridcalc.reuse.policy import NO_CAP
+from hybridcalc.reuse.policy import MOST_STATES, NO_CAP
 from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
@@ -46,9 +47,10 @@ class Priced(NamedTuple):
 
 
 STATE, KV, BOTH, BLOCKS = "state", "kv", "both", "blocks"
+SLOTS, CHECKPOINTS = "slots", "checkpoints"
 HOST_STATE, HOST_KV, HOST = "host_state", "host_kv", "host"
 """Which pool lost what the workload would have reused: more of it alone would have kept it, or only both; with a host
-tier behind, which of the host's.
+tier behind, which of the host's; of llama-server its slots, its checkpoints or its host cache.
 """
 
 
@@ -317,11 +319,17 @@ def _lost_to(
     workload: Workload, setup: Setup, outcome: Outcome, knee: Knee, warmup_rounds: int, bar: Bar
 ) -> str | None:
     """Which pool lost what the workload would have reused: one that, were it larger, would have kept it."""
+
+    def run(name: str, changed: Setup) -> Outcome:
+        return simulate(workload, changed, warmup_rounds=warmup_rounds, progress=bar(name))
+
+    if setup.server is not None:
+        return _lost_by_server(setup, outcome, knee, run)
     if not knee.limit.hits or knee.reached_by(outcome):
         return None
 
     def reached(name: str, changed: Setup) -> bool:
-        return knee.reached_by(simulate(workload, changed, warmup_rounds=warmup_rounds, progress=bar(name)))
+        return knee.reached_by(run(name, changed))
 
     if setup.host_chunks is not None:
         return HOST
@@ -340,10 +348,24 @@ def _lost_to(
     return STATE
 
 
+def _lost_by_server(setup: Setup, outcome: Outcome, knee: Knee, run: Callable[[str, Setup], Outcome]) -> str | None:
+    """What of llama-server, were there more of it, would have kept more: slots, the host cache, or checkpoints."""
+    server = setup.server or SlotServer()
+    if knee.limit.hits and not knee.reached_by(outcome):
+        endless = setup._replace(server=server._replace(cache_bytes=NO_LIMIT), kv_tokens=None)
+        if setup.has_host and knee.reached_by(run("with host cache to spare", endless)):
+            return HOST
+        more = setup.with_cached(max(knee.cached_slots or 0, setup.cached_slots)).with_free_kv()
+        return SLOTS if knee.reached_by(run("with slots to spare", more)) else BOTH
+    spare = setup._replace(server=server._replace(checkpoints=MOST_STATES))
+    kept = run("with checkpoints to spare", spare)
+    return CHECKPOINTS if outcome.hit_tokens < SHARE * kept.hit_tokens else None
+
+
 def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None) -> list[str]:
     """Limits of what the figures say."""
     said = []
-    if not setup.running:
+    if not setup.running and setup.policy.own_slots:
         own, least = setup.policy.own_slots, setup.policy.slots_per_request
         said.append(
             f"slots of running requests come on top, {own} each; --running R takes them out of --slots, which "

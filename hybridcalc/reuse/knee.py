@@ -21,6 +21,7 @@ from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.simulation import RESUMED, Counter, Outcome, Progress, Setup, resuming, simulate
 from hybridcalc.reuse.tree import Node
+from hybridcalc.units import MIB
 
 SHARE = 0.95
 MOST_LIMIT_SLOTS = 2**18
@@ -34,6 +35,8 @@ FEW_REQUESTS, MANY_REQUESTS = 5_000, 50_000
 MOST_KV_STEPS = 2**40
 """Stands for any number of them."""
 _FIRST_STAMPS = 2**12
+MOST_LEFT = 32
+"""Checkpoints of a prompt that room on the host is looked for, twice."""
 CURVE_POINTS = 48
 Bar = Callable[[str], Progress | None]
 """Starts a progress bar under a name."""
@@ -74,11 +77,14 @@ class Knee(NamedTuple):
 
 
 class HostNeed(NamedTuple):
-    """What a host tier must hold for the knee's reuse: states and KV tokens, or chunks (vLLM), the others None."""
+    """What a host tier must hold for the knee's reuse: states and KV tokens, or chunks (vLLM), or bytes
+    (llama.cpp), the others None.
+    """
 
     slots: int | None
     kv_tokens: int | None
     chunks: int | None
+    bytes: int | None = None
 
 
 class StackOrder(OrderedDict[Node, None]):
@@ -177,7 +183,7 @@ class _Distances:
 def is_stack(setup: Setup) -> bool:
     """Whether the cache gives up nothing but the state least recently used."""
     plain = setup.running == 0 and not setup.bounds_kv and not setup.has_host
-    return plain and setup.policy.path_cap == NO_CAP
+    return plain and setup.server is None and setup.policy.path_cap == NO_CAP
 
 
 def find_knee(
@@ -197,9 +203,10 @@ def find_knee(
     most, bar = max(limit_slots(workload), setup.cached_slots), progress
     alone = Setup(setup.policy, most)
     distances = _Distances()
-    limit = _measure(workload, alone, distances, warmup_rounds, bar("stack distances"))
-    stack = is_stack(setup)
-    if not stack:
+    stack, limit = is_stack(setup), None
+    if setup.server is None:
+        limit = _measure(workload, alone, distances, warmup_rounds, bar("stack distances"))
+    if limit is None or not stack:
         roomy = setup.with_cached(most)
         limit = simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with any number of slots"))
     if not stack and given is not None and (given.hit_tokens, given.hits) > (limit.hit_tokens, limit.hits):
@@ -297,6 +304,12 @@ def find_host(
         return step * _search(lambda count: reached(made(count * step)), highest, highest, 1)
 
     held = knee.limit
+    if setup.server is not None:
+        server = setup.server
+        each = (1 + min(server.checkpoints, MOST_LEFT)) * server.state_bytes
+        most = 2 * (held.most_kv * server.token_bytes + held.most_cached * each) // MIB + 1
+        mib = least(lambda count: setup._replace(server=server._replace(cache_bytes=count * MIB)), most)
+        return None if mib is None else HostNeed(None, None, None, mib * MIB)
     if setup.host_chunks is not None:
         pool, page = setup.host_chunks, setup.policy.grid
         most = pool.per_state * held.most_cached + pool.per_page * -(-held.most_kv // page) * 2

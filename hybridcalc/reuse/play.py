@@ -22,7 +22,13 @@ ABSENT = ("system", "tail", "zipf", "preempt", "rate")
 def play_of(answer: Reuse) -> Play | None:
     """The settings of the page; None where the browser does not repeat the simulation."""
     setup, policy = answer.setup, answer.setup.policy
-    own = setup.checkpoint_slots is not None or setup.running or setup.has_host or setup.pool is not None
+    own = (
+        setup.checkpoint_slots is not None
+        or setup.running
+        or setup.has_host
+        or setup.pool is not None
+        or setup.server is not None
+    )
     plain = policy.page == 1 and policy.path_cap == NO_CAP and not (policy.at_ends or policy.on_blocks)
     if not answer.workload.asked:
         return None

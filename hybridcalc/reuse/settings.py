@@ -14,6 +14,7 @@ from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.hosts import HiCache, HostTier, Weight
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy
 from hybridcalc.reuse.requests import BlockPool
+from hybridcalc.reuse.server_slots import SlotServer
 from hybridcalc.reuse.simulation import Setup
 
 BLOCK = 784
@@ -66,6 +67,7 @@ class Settings(NamedTuple):
 
     ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
     ``all_block``: that of the mode `all`, where vLLM has it.
+    ``server``: llama-server, whose slots they are.
     ``hicache`` and ``offload_gib`` are what is asked of a host tier, whose pools follow from them and the memory.
     """
 
@@ -94,11 +96,13 @@ class Settings(NamedTuple):
     hicache: HiCache | None = None
     offload_gib: float = 0.0
     all_block: int | None = None
+    server: SlotServer | None = None
 
     @property
     def has_host(self) -> bool:
         """Whether there is a host tier."""
-        return bool(self.host_slots or self.hicache or self.offload_gib or self.host_chunks)
+        cached = self.server is not None and self.server.cache_bytes
+        return bool(self.host_slots or self.hicache or self.offload_gib or self.host_chunks or cached)
 
     @property
     def room(self) -> "Room":
@@ -133,6 +137,7 @@ class Settings(NamedTuple):
             self.pool,
             self.host_kv_tokens,
             self.host_chunks,
+            self.server,
         )
 
     def within(self, cost: Cost | None) -> "Settings":

@@ -16,6 +16,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.reuse.cache import NoRoom, PrefixCache, Run
 from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.requests import BlockPool, Request, Workload
+from hybridcalc.reuse.server_slots import SlotCache, SlotServer
 
 HELD_POINTS = 64
 """Points of the course of held slots; twice as many are kept before every second is left out."""
@@ -40,6 +41,7 @@ class Setup(NamedTuple):
     pool: BlockPool | None = None
     host_kv_tokens: int | None = None
     host_chunks: BlockPool | None = None
+    server: SlotServer | None = None
 
     @property
     def cached_slots(self) -> int:
@@ -66,14 +68,20 @@ class Setup(NamedTuple):
     @property
     def has_host(self) -> bool:
         """Whether a host tier lies behind."""
-        return bool(self.host_slots) or self.host_chunks is not None
+        cached = self.server is not None and self.server.cache_bytes != 0
+        return bool(self.host_slots) or self.host_chunks is not None or cached
 
     def without_host(self) -> "Setup":
         """The same with nothing behind the GPU."""
-        return self._replace(host_slots=0, host_kv_tokens=None, host_chunks=None)
+        server = None if self.server is None else self.server._replace(cache_bytes=0)
+        return self._replace(host_slots=0, host_kv_tokens=None, host_chunks=None, server=server)
 
     def cache(self) -> PrefixCache:
         """An empty cache of this kind."""
+        if self.server is not None:
+            return SlotCache(
+                self.policy, self.slots, self.server, count_running=self.running > 0, context=self.kv_tokens
+            )
         behind = None
         if self.host_chunks is not None:
             from hybridcalc.reuse.block_pool import offloaded

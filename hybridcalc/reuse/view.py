@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hybridcalc.reuse.answer import BLOCKS, BOTH, HOST_KV, HOST_STATE, KV, STATE, Reuse
-from hybridcalc.reuse.knee import COARSE_KV_STEPS, Knee
+from hybridcalc.reuse.answer import BLOCKS, BOTH, CHECKPOINTS, HOST_KV, HOST_STATE, KV, STATE, Reuse
+from hybridcalc.reuse.knee import COARSE_KV_STEPS, SHARE, Knee
 from hybridcalc.reuse.pictures import pictures_of
 from hybridcalc.reuse.play import play_of
 from hybridcalc.reuse.policy import NO_CAP
@@ -11,7 +11,7 @@ from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import SLOTS, Row, Split
 from hybridcalc.steps import BOLD, SAFE, Choice, Quantity, Table, View
-from hybridcalc.units import format_bytes
+from hybridcalc.units import MIB, format_bytes
 
 SPLITS_SHOWN = 7
 HELD_SHOWN = 6
@@ -60,6 +60,9 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
         capped = answer.setup.policy.path_cap != NO_CAP and not answer.settings.running
         alone = ", one request at a time" if capped else ""
         return headline, f"this workload reuses nothing with any number of slots{alone}"
+    if answer.setup.server is not None and answer.lost_to == CHECKPOINTS:
+        few = answer.setup.server.checkpoints
+        return headline, f"checkpoints lose the rest: a slot keeps {few:,} (--ctx-checkpoints)"
     if answer.setup.has_host:
         return headline, _with_host(answer, knee)
     if answer.lost_to in (KV, BOTH, BLOCKS):
@@ -86,7 +89,9 @@ def _slots(number: int) -> str:
 
 def _with_host(answer: Reuse, knee: Knee) -> str:
     """What the host tier does, and which of its pools lost the rest."""
-    setup, need = answer.setup, answer.host_needed
+    setup, need, limit = answer.setup, answer.host_needed, knee.limit.hit_tokens
+    if setup.server is not None and limit < SHARE * answer.outcome.hit_tokens:
+        return f"the host cache adds to the {_percent(knee.limit.token_hit_rate)} that slots alone reach"
     needed, kv_tokens = answer.kv_needed or 0, setup.kv_tokens
     if answer.enough and setup.cached_slots >= (knee.cached_slots or 0) and (kv_tokens is None or kv_tokens >= needed):
         return f"{_slots(answer.settings.slots)} suffice without the host tier"
@@ -101,6 +106,9 @@ def _with_host(answer: Reuse, knee: Knee) -> str:
         return (
             f"the host's KV loses the rest: {need.kv_tokens or 0:,} tokens are wanted, it has {setup.host_kv_tokens:,}"
         )
+    if setup.server is not None:
+        has = format_bytes(setup.server.cache_bytes)
+        return f"the host cache loses the rest: {format_bytes(need.bytes or 0)} are wanted, it has {has}"
     if setup.host_chunks is not None:
         return f"the host loses the rest: {need.chunks:,} chunks are wanted, it has {setup.host_chunks.blocks:,}"
     return f"the host loses the rest: {need.slots:,} slots and {need.kv_tokens:,} KV tokens are wanted there"
@@ -171,7 +179,7 @@ def _figures(answer: Reuse) -> list[Quantity]:
         Quantity("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
         Quantity("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", *_recomputed(answer)),
         Quantity("hit", f"{outcome.hits:,}", "requests", hits),
-        Quantity("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
+        Quantity("evictions", f"{outcome.evictions:,}", *_other_losses(answer)),
         Quantity(
             "held", f"{outcome.most_cached:,}", "slots", f"at most by cached states, of {pool:,}", _course(outcome)
         ),
@@ -186,7 +194,12 @@ def _host_figures(answer: Reuse) -> Iterator[Quantity]:
     setup, need, outcome, moved = answer.setup, answer.host_needed, answer.outcome, answer.transfers
     if not setup.has_host:
         return
-    if setup.host_chunks is not None:
+    if setup.server is not None:
+        limit, prompts = setup.server.cache_bytes, f"{outcome.host_hits:,} hits from there"
+        told = "" if need is None or need.bytes is None else f"{format_bytes(need.bytes)} are wanted"
+        size = (f"{limit // MIB:,}", "MiB") if limit > 0 else ("no limit", "")
+        yield Quantity("host cache", *size, prompts, told)
+    elif setup.host_chunks is not None:
         per_state, per_page = setup.host_chunks.per_state, setup.host_chunks.per_page
         why = f"a state takes {per_state}, {setup.policy.grid:,} tokens of KV {per_page}"
         told = "" if need is None else f"{need.chunks:,} are wanted"
@@ -224,14 +237,16 @@ def _replayed(outcome: Outcome) -> str:
     return f"{outcome.replayed_tokens:,} of them after {outcome.preemptions:,} preemptions"
 
 
-def _other_losses(outcome: Outcome) -> str:
-    """What else went, where it did."""
+def _other_losses(answer: Reuse) -> tuple[str, str]:
+    """What went, and what else, where it did."""
+    outcome, server = answer.outcome, answer.setup.server is not None
+    capped = "checkpoints over their limit" if server else "more to the path cap"
     parts = [
-        f"{outcome.capped:,} more to the path cap" if outcome.capped else "",
+        f"{outcome.capped:,} {capped}" if outcome.capped else "",
         f"{outcome.kv_evictions:,} KV tokens" if outcome.kv_evictions else "",
         f"{outcome.host_hits:,} hits from the host" if outcome.host_hits else "",
     ]
-    return "; ".join(part for part in parts if part)
+    return "prompts" if server else "states", "; ".join(part for part in parts if part)
 
 
 def _course(outcome: Outcome) -> str:
@@ -259,7 +274,11 @@ def _all_choices(answer: Reuse) -> Iterator[Choice]:
     weighs = answer.price(wanted)
     if not answer.given and not answer.setup.bounds_kv:
         yield Choice(SAFE if label == "set" else label, told, _effect(knee.at_knee, weighs), after=1)
-    if not answer.enough and answer.lost_to == STATE and _holds(weighs, answer.kv_needed):
+    if (
+        not answer.enough
+        and (answer.lost_to == STATE or (answer.setup.server and answer.lost_to != CHECKPOINTS))
+        and _holds(weighs, answer.kv_needed)
+    ):
         effect, after = _effect(knee.at_knee, weighs), knee.at_knee.hit_tokens
         yield Choice(SAFE if label == "set" else label, told, effect, after=after)
     if answer.share is not None:
@@ -283,7 +302,9 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     changes what the model computes is the bold one.
     """
     rows = [row for row in answer.rows or () if row.variant.name != SLOTS]
-    if answer.enough:
+    if answer.setup.server is not None:
+        rows = [row for row in rows if _gains(answer, row) or not answer.enough]
+    if answer.enough and answer.setup.server is None:
         for row in (row for row in rows if row.variant.settings.has_host == answer.settings.has_host):
             if knee.reached_by(row.outcome) and row.knee.slots and 10 * row.knee.slots <= 9 * (knee.slots or 0):
                 told = f"{_slots(row.knee.slots)} instead of {knee.slots:,} suffice"
@@ -294,6 +315,11 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     for row in reaching or sorted(more, key=lambda row: -row.outcome.hit_tokens):
         effect = _effect(row.outcome, answer.price(row.variant.settings))
         yield Choice(_label(row), row.variant.flags, effect, after=row.outcome.hit_tokens)
+
+
+def _gains(answer: Reuse, row: Row) -> bool:
+    """Whether a setting of llama-server reuses clearly more than any number of its slots as they are."""
+    return answer.outcome.hit_tokens < SHARE * row.outcome.hit_tokens
 
 
 def _label(row: Row) -> str:

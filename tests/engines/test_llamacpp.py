@@ -178,16 +178,8 @@ def test_a_plan_says_the_mix_of_its_model(name: str) -> None:
 def test_what_llama_cpp_does_not_know_is_said() -> None:
     with pytest.raises(NotModelled, match=r"no model of llama\.cpp"):
         llamacpp.plan(load_model("zamba2-7b"), llamacpp.ContextParams(n_ctx=4096))
-    assert ENGINES.room("llama.cpp", "reuse") is None
     with pytest.raises(NotModelled, match="nothing says how its file is stored"):
         ENGINES["llama.cpp"].weights(load_model("qwen3.5-27b"), llamacpp.ContextParams())
-
-
-@pytest.mark.parametrize(("command", "asked"), [("reuse", ("--workload", "cyclic:prefixes=384,tokens=1000"))])
-def test_a_command_that_is_not_for_llama_cpp_says_so(command: str, asked: tuple[str, ...]) -> None:
-    answer = run(command, QWEN, "--engine", "llama.cpp", *asked)
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == f"error: {command} is not for llama.cpp\n       name another engine\n"
 
 
 @pytest.mark.parametrize(("gpu", "fits"), [("2xrtx-3090", "fits"), ("rtx-4090", "does not fit")])

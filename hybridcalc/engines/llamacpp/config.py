@@ -74,6 +74,8 @@ class ContextParams(Arguments):
     cpu_moe: bool = False
     n_cpu_moe: int = 0
     ctx_checkpoints: int = 32
+    checkpoint_min_step: int = 8192
+    slot_prompt_similarity: float = 0.1
     cache_ram_mib: int = 8192
     fit: bool = True
     fit_ctx: int = 4096
