@@ -166,7 +166,7 @@ def _figures(answer: Reuse) -> list[Quantity]:
         rows.append(Quantity("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
             rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory"))
-    if settings.running:
+    if settings.running and answer.setup.policy.own_slots:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
         requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
         why = f"{each} each of {requests}, beside the states they lock"
