@@ -20,14 +20,20 @@ SAVED = re.compile(r"cache state: (\d+) prompts, ([\d.]+) MiB")
 @pytest.mark.needs("xllamacpp")
 @pytest.mark.parametrize(
     ("kind", "seed", "slots", "cache_ram", "unified"),
-    [("qwen35", 1, 3, 0, False), ("lfm2", 2, 2, 2, False), ("qwen35", 5, 2, 1, True), ("mamba2", 6, 3, -1, True)],
+    [
+        ("qwen35", 1, 3, 0, False),
+        ("lfm2", 2, 2, 2, False),
+        ("qwen35", 5, 2, 1, True),
+        ("qwen35", 7, 3, 0, True),
+        ("mamba2", 6, 3, -1, True),
+    ],
 )
 def test_a_server_picks_and_reuses_as_simulated(
     kind: str, seed: int, slots: int, cache_ram: int, unified: bool, tmp_path: Path
 ) -> None:
     """Of 30 prompts to a real server: the slot of each, the tokens it does not compute, and what the host holds."""
     path, prompts = write_tiny(kind, tmp_path / "tiny.gguf"), prompts_of(seed, 30)
-    context = 4096 * (1 if unified else slots)
+    context = 2560 if unified else 4096 * slots
     kept: dict[str, Any] = {"n_batch": 256, "n_ubatch": 64}
     starts, log = boot(
         path, prompts=prompts, n_ctx=context, n_parallel=slots, kv_unified=unified, cache_ram_mib=cache_ram,

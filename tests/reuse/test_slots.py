@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from test_brute_force import WORKLOADS
 
 from hybridcalc.errors import InputError
-from hybridcalc.reuse.cache import NoRoom
+from hybridcalc.reuse.cache import NoRoom, Run
 from hybridcalc.reuse.llamacpp import policy
-from hybridcalc.reuse.requests import Request
+from hybridcalc.reuse.requests import Request, Workload
 from hybridcalc.reuse.server_slots import NO_LIMIT, SlotCache, SlotServer
 from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.simulation import simulate
 
 SERVERS = st.builds(
     SlotServer,
@@ -59,6 +60,29 @@ def test_slots_agree_with_the_brute_force(workload: list[Request], slots: int, s
         assert [each.state.held for each in cache.host.entries.values()] == [len(each[0]) for each in brute.saved]
         assert cache.host.bytes == sum(brute._size(*each) for each in brute.saved)
         assert cache.kv_held == sum(len(slot["tokens"]) for slot in brute.slots)
+
+
+@settings(max_examples=300)
+@given(WORKLOADS, st.integers(1, 4), st.integers(1, 4), SERVERS)
+def test_slots_of_requests_at_once_add_up(
+    workload: list[Request], slots: int, running: int, server: SlotServer
+) -> None:
+    """One at a time is as one after another; more at once leave every slot idle, and no slot beyond those there are."""
+    asked = Workload("drawn", lambda: workload, len(workload), None, "drawn")
+    own = Settings("llama.cpp", slots, server=server).setup
+    alone, one = simulate(asked, own), simulate(asked, own._replace(running=1))
+    assert alone._replace(held=()) == one._replace(held=())
+    cache = own._replace(running=min(running, slots)).cache()
+    assert isinstance(cache, SlotCache)
+    runs: list[Run] = []
+    for request in workload:
+        if len(runs) == min(running, slots):
+            cache.finish(runs.pop(0))
+        runs.append(cache.start(request))
+        assert cache.busy <= cache.kv_held == sum(each.state.held for each in cache.prompts.values())
+    for run_of_it in runs:
+        cache.finish(run_of_it)
+    assert cache.busy == 0 and len(cache.prompts) <= slots and cache.prompts.keys() <= cache.idle.keys()
 
 
 def reuse(*arguments: str) -> dict[str, Any]:
