@@ -88,9 +88,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         answered = _certain(answered, judged_rules(engine.name), unsure, opened, typed)
         findings += [
             located_at(finding, tagged, deployment)
-            if finding.release
-            and ENGINES.launchers.image_version(deployment.image)
-            and (tagged := image_place(deployment)) is not None
+            if finding.release and _tagged(deployment) and (tagged := image_place(deployment)) is not None
             else place_finding(finding, deployment, words.given)
             for finding in answered.findings
         ]
@@ -124,9 +122,14 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     )
 
 
+def _tagged(deployment: Deployment) -> bool:
+    """Whether the tag of its image says the release of a deployment."""
+    return not deployment.launch.release and ENGINES.launchers.image_version(deployment.image) is not None
+
+
 def _versioned(finding: Finding, deployment: Deployment) -> Finding:
     """A fix that names a release, as a deployment file can follow it: by the image's tag."""
-    tag = " (the tag of its image)" if ENGINES.launchers.image_version(deployment.image) else f" of {deployment.engine}"
+    tag = " (the tag of its image)" if _tagged(deployment) else f" of {deployment.engine}"
     fix = finding.fix.replace(with_release(finding.release), f"run release {finding.release}{tag}")
     return finding._replace(fix=fix)
 

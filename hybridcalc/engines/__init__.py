@@ -113,21 +113,25 @@ class Engines(Mapping[str, "Engine"]):
         started = self.launchers.find(words_of(line), {}) if not isinstance(line, str) else None
         if isinstance(started, Launch):  # most: no shell has anything left to do
             return started
-        from hybridcalc.shell.evaluate import read_launch
+        from hybridcalc.shell.pasted import read_launch
 
         return read_launch(line, self.launchers)
 
     def release(self, launch: "Launch") -> str | None:
-        """The release in the tag of the image that a launch runs in, where its rules are known."""
-        version = self.launchers.image_version(launch.image)
+        """The release that a launch installs, or in the tag of the image that it runs in, where its rules are known."""
+        version = launch.release or self.launchers.image_version(launch.image)
         return version if version is not None and self[launch.engine].knows(version) else None
 
     def assumed(self, launch: "Launch") -> str:
-        """That the newest release is assumed, where a launch runs in its engine's own image and the tag says none."""
+        """That the newest release is assumed, where a launch installs one that is not known here, or runs in its
+        engine's own image and the tag says none.
+        """
         tag = self.launchers.own_tag(launch.image)
-        if tag is None or self.release(launch) is not None:
+        if (tag is None and not launch.release) or self.release(launch) is not None:
             return ""
         newest = self[launch.engine].newest
+        if launch.release or tag is None:
+            return f"no rules are known here for {launch.release}, which is installed: {newest} is assumed"
         return f"the image's tag {printable(tag[:40])} names no release known here: {newest} is assumed"
 
     def named(self, text: str, *, flag: str = "--engine") -> str:

@@ -17,7 +17,7 @@ from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell.containers import mounted
+from hybridcalc.shell.containers import installed, mounted
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Source, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
@@ -41,13 +41,17 @@ def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iter
     entrypoint = command = image = None
     known = Variables(file, {}, {}, ())
     stages: dict[str, str] = {}
+    releases: dict[str, str] = {}
     for instruction in _instructions(file, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
         name = instruction.name.upper()
         if name == "FROM":
             words = [word for word in instruction.text.text.split() if not word.startswith("--")]
+            releases = releases if words and words[0] in stages else {}
             image, entrypoint, command = stages.get(words[0], words[0]) if words else "", None, None
             if len(words) == 3 and words[1].upper() == "AS":
                 stages[words[2]] = image
+        elif name == "RUN":
+            releases |= installed(instruction.text.text.split())
         elif name == "ENTRYPOINT":
             entrypoint, command = instruction.text, None
         elif name == "CMD":
@@ -55,7 +59,8 @@ def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iter
         elif name in ("ENV", "ARG"):
             _variables(instruction.text, known, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, known.env, outside, image or ""):
-        yield Deployment(file.source, "Dockerfile", image or "", launch)
+        release = launch.release or releases.get(launch.engine, "")
+        yield Deployment(file.source, "Dockerfile", image or "", launch._replace(release=release))
 
 
 def _image_launches(

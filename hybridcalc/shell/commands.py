@@ -9,12 +9,13 @@ the command that takes them or the name of the file they go to; one that is only
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.shell.parse import Token, tokens
 from hybridcalc.shell.source import Text
+from hybridcalc.shell.variables import REFERENCE
 
 DEEPEST_TEXT = 4
 """Texts inside texts in which comments are looked for."""
@@ -34,17 +35,34 @@ _KINDS = (
 )
 """What a command or a file's name makes of a here-document, the first that fits."""
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(?:'([^'\n]{1,200})'|\"([^\"\n]{1,200})\"|(\\?)([A-Za-z_]\w*))")
+_EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
+_PASSING = frozenset({"cat", "envsubst"})
+"""Commands that hand a here-document on through a pipe."""
+_WRITTEN = re.compile(r"(?:>>?\|?|\btee\b(?:\s+-a)?)\s*[\"']?(?:[^\s\"'<>|&]*/)?([\w.${}-]+)")
 _END_OF_COMMAND = re.compile(r";|&&|\|\|")
 
 
 class HereDocument(NamedTuple):
     """A here-document: ``kind`` is "documents" (YAML), "unit", "dockerfile", "script" or "" for one that starts
-    nothing, ``expanded`` whether the shell replaces the variables in it.
+    nothing, ``expanded`` whether the shell replaces the variables in it, ``file`` the name of the one it goes to.
     """
 
     kind: str
     text: Text
     expanded: bool
+    file: str = ""
+
+    def read(self, value: Callable[[str], str | None]) -> "HereDocument":
+        """As the shell passes it on, which knows the ``value`` of some expansions; a script's are its own shell's."""
+        if not self.expanded:
+            return self
+        if self.kind == "script":
+            return self._replace(text=self.text.replaced(ESCAPE, lambda match: match[1]))
+        return self._replace(
+            text=self.text.replaced(
+                _EXPANDED, lambda match: match[0][1:].strip() if match[0].startswith("\\") else value(match[0])
+            )
+        )
 
 
 class Command(NamedTuple):
@@ -91,8 +109,9 @@ class Script:
                         held.append(documents.pop(token.end))
                     continue
                 if words:
-                    yield Command(words, token.text, tuple(before), tuple(held))
-                    words, before, held = [], [], []
+                    passed = held if token.text in ("|", "|&") and words[0].text in _PASSING else []
+                    yield Command(words, token.text, tuple(before), () if passed else tuple(held))
+                    words, before, held = [], [], passed
                 if token.text == "(" and token.begin == last and before[-1:] == ["("]:
                     before.append("((")  # arithmetic, and no subshell in a subshell
                 before.append(token.text)
@@ -229,7 +248,9 @@ def _without_documents(text: Text, named: re.Pattern[str]) -> tuple[Text, dict[i
             if kind:
                 held = text.part(offset, offset + len(body))
                 expanded = match[4] is not None and not match[3]
-                found[start + match.start() + 2] = HereDocument(kind, held, expanded)
+                target = _WRITTEN.search(command)
+                file = target[1] if target is not None else ""
+                found[start + match.start() + 2] = HereDocument(kind, held, expanded, file)
             for index in range(number, end + 1):
                 offset += len(lines[index]) + 1
                 lines[index] = " " * len(lines[index])

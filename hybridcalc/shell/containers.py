@@ -1,15 +1,17 @@
-"""What does a ``docker run`` say of its container? The image and its arguments, environment, mounts and GPUs.
+"""What do the words around a launch say of where it runs? The image, environment, mounts, GPUs, an installed release.
 
     run --gpus all -e A=1 -v /data:/models lmsysorg/sglang:v0.5 serve --tp 8
     -> the image, ("serve", "--tp", "8"), A=1, /models is /data, all GPUs
 
-What stands in an array that nobody knows is taken for options.
+What stands in an array that nobody knows is taken for options. ``pip install vllm==0.24.0`` and ``uvx vllm@0.24.0`` say
+the release of what runs behind them.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.source import Place, Setting, Word, assignment
 
 RUNTIME_VALUES = frozenset({
@@ -18,6 +20,20 @@ RUNTIME_VALUES = frozenset({
     "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
+APPTAINER_VALUES = frozenset({
+    "--env", "--env-file", "-B", "--bind", "-H", "--home", "--pwd", "--cwd", "-W", "--workdir", "--mount", "-o",
+    "--overlay", "-S", "--scratch", "--network", "--app", "--cpus", "--memory",
+})  # fmt: skip
+APPTAINER = frozenset({"apptainer", "singularity"})
+MOST_OPTIONS = 6
+"""Words between a container runtime and its ``run``, at most."""
+_VERBS = frozenset({"run", "exec", "create"})
+_ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
+"""Options of ``env`` that take the next word as value."""
+LONGEST_PIN = 200
+_PIN = re.compile(r"(?:--[a-z-]+=)?([a-z][a-z0-9._-]*)(?:\[[^\]]*\])?(?:===?|@)v?([0-9]+(?:\.[0-9]+){1,2})(?![0-9]).*")
+"""A package of one release, as Python's installers take it."""
+_INSTALLING = frozenset({"install", "add", "sync"})
 _VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
 _REFERENCE = re.compile(r"\$\{[^{}]*\}|\$\w+")
 
@@ -72,10 +88,15 @@ class Container(NamedTuple):
     gpus: Word | None
 
 
-def container(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Container | None:
-    """The container that a runtime starts whose options begin at a word, and what they set in its environment; None
-    where no image follows them.
+def container(words: Sequence[Word], at: int, env: dict[str, Setting], runtime: str) -> Container | None:
+    """The container that a ``runtime`` starts whose words begin there, and what they set in its environment; None where
+    no image follows them.
     """
+    verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
+    if verb is None:
+        return None
+    at = verb + 1
+    taking = APPTAINER_VALUES if runtime in APPTAINER else RUNTIME_VALUES
     mounts: list[tuple[str, Word]] = []
     gpus = entrypoint = None
     while at < len(words) and (words[at].startswith("-") or words[at].why):
@@ -88,19 +109,61 @@ def container(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Contai
         held = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
         text = value if equals else str(held)
         own = held.ending(len(text)) if equals else held
-        if name in ("-e", "--env") and (assigned := assignment(own)) is not None:
+        if name in ("-e", "--env") and name in taking and (assigned := assignment(own)) is not None:
             env[assigned[0]] = assigned[1]
         if name == "--gpus":
             gpus = held.instead(text) if equals and not held.why else held
         if name == "--entrypoint":
             entrypoint = held if held.why else own
-        if name in ("-v", "--volume", "--mount"):
+        if name in ("-v", "--volume", "--mount") and name in taking:
             mounts += mounted(text, held)
-        at += 2 if name in RUNTIME_VALUES and not equals else 1
+        elif name in ("-B", "--bind"):
+            mounts += [mount for part in text.split(",") for mount in mounted(part, held)]
+        at += 2 if name in taking and not equals else 1
     if at >= len(words):
         return None
     behind = words[at + 1 :]
-    return Container(words[at], (entrypoint, *behind) if entrypoint else tuple(behind), tuple(mounts), gpus)
+    inside = (entrypoint, *behind) if entrypoint else tuple(behind)
+    return Container(_unprefixed(words[at]), inside, tuple(mounts), gpus)
+
+
+def _unprefixed(image: Word) -> Word:
+    """An image without the ``docker://`` that says where it is from."""
+    return image.ending(len(image) - len("docker://")) if image.startswith("docker://") else image
+
+
+def image_before(words: Sequence[Word]) -> str:
+    """The image that Slurm runs a command in, of the words before it; "" for none."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--container-image":
+            return (value if equals else "".join(words[at + 1 : at + 2])).removeprefix("docker://").replace("#", "/")
+    return ""
+
+
+def pinned(words: Iterable[str]) -> dict[str, str]:
+    """The releases of packages that words name one of: ``vllm==0.24.0``, ``--with=vllm[audio]==0.24.0``."""
+    matches = (_PIN.fullmatch(word) for word in words if len(word) <= LONGEST_PIN)
+    return {match[1]: match[2] for match in matches if match is not None}
+
+
+def installed(words: Sequence[str]) -> dict[str, str]:
+    """The releases of packages that a command installs."""
+    return pinned(words) if not _INSTALLING.isdisjoint(words) else {}
+
+
+def env_options(words: Sequence[Word], at: int, env: dict[str, Setting]) -> int:
+    """Take the options of ``env``, which take variables away, and say where they end."""
+    while at < len(words) and words[at].startswith("-"):
+        option, equals, value = words[at].partition("=")
+        at += 1
+        if option in _ENV_VALUES and not equals:
+            value, at = "".join(words[at : at + 1]), at + 1
+        if option in ("-i", "-", "--ignore-environment"):
+            env.clear()
+        elif option in ("-u", "--unset"):
+            env.pop(value, None)
+    return at
 
 
 def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:
@@ -111,6 +174,17 @@ def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:
     path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
     if host and path and path.startswith("/"):
         yield path.rstrip("/"), word.instead(host)
+
+
+def model_mounted(words: Sequence[Word], flags: Collection[str], mounts: Sequence[tuple[str, Word]]) -> Word | None:
+    """What is mounted where an engine's arguments look for the model, which ``flags`` name."""
+    spend(visits=len(words) + len(mounts))
+    named = next((str(word) for word in words[:1] if word.startswith("/")), "")
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in flags:
+            named = value if equals else str(words[at + 1]) if at + 1 < len(words) else ""
+    return found_at(named, mounts)
 
 
 def found_at(path: str, mounts: Sequence[tuple[str, Word]]) -> Word | None:

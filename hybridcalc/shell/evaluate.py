@@ -9,19 +9,18 @@ is guessed. What does not run leaves nothing behind; launches in it count where 
 caller may say otherwise. Left out: sourced files.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
-from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.bounds import allowance, spend
+from hybridcalc.errors import InputError
+from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.builtins import DECLARING, RAN, Builtins, Status, runs_after
-from hybridcalc.shell.commands import ASSIGNMENT, ESCAPE, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
+from hybridcalc.shell.commands import ASSIGNMENT, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
 from hybridcalc.shell.conditions import both, either, matches, opposite
-from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, arguments_alone, takes_script
+from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, takes_script
 from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes
-from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved, words_of
-from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
+from hybridcalc.shell.source import Setting, Text, Word
+from hybridcalc.shell.variables import FROM_CALLER, Outside, Variables
 
 MOST_LAUNCHES = 2_000
 DEEPEST_SHELL = 4
@@ -31,45 +30,10 @@ CALL_WORDS = 10
 """Words that a call counts for."""
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
-_EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
 _ASKING = {"command", "which", "grep", "type", "nvidia-smi", "getent", "pgrep", "curl"}
 """Commands that are run for what they answer; others are taken to succeed."""
 ELSEWHERE = "it runs only where this is something else"
 """Why a variable has no value in a branch that its default does not take."""
-
-
-def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
-    """The one launch of a text that somebody pasted, or of an argument list that a shell has split already.
-
-    Commands that start no engine are passed over; a command that begins with a flag is an engine's arguments alone.
-    Raises InputError when nothing or more than one thing is launched.
-    """
-    source = Source("", line if isinstance(line, str) else " ".join(line))
-    with allowance():
-        shell = Shell(Text(source, line if isinstance(line, str) else ""), {}, {}, launchers)
-        if isinstance(line, str):
-            shell.run()
-        else:
-            shell.command(words_of(line))
-    env = shell.variables.exported()
-    bare = next((launch for words in shell.idle if (launch := arguments_alone(words, env)) is not None), None)
-    if bare is not None and len(shell.launches) + len(shell.idle) > 1:
-        message = f"{quoted(bare.words[0])} starts a command of its own"
-        raise InputError(message, fix="end the line before it with a backslash")
-    if len(shell.launches) > 1:
-        raise InputError(f"{len(shell.launches)} launch commands are given", fix="give one of them")
-    if shell.launches:
-        return shell.launches[0]
-    if bare is not None:
-        return bare
-    if shell.errors:
-        raise shell.errors[0]
-    fix = f"begin with {launchers.commands}"
-    if not shell.idle:
-        raise InputError("there is no launch command", fix=fix)
-    if is_unresolved(shell.idle[0][0]):
-        raise InputError(f"{quoted(shell.idle[0][0])} is a value the shell decides", fix="give it literally")
-    raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=fix)
 
 
 class Shell:
@@ -88,6 +52,7 @@ class Shell:
         arguments: Sequence[Word] = (),
         *,
         depth: int = 0,
+        installed: Mapping[str, str] = {},
     ) -> None:
         if len(text.text) > LONGEST_SCRIPT:
             raise InputError(f"a script of {len(text.text):,} characters is longer than {LONGEST_SCRIPT:,}")
@@ -102,6 +67,9 @@ class Shell:
         self.replaced = 0  # how many there are once ``exec`` surely took the shell's place
         self.files: list[HereDocument] = []
         self.idle: list[Sequence[Word]] = []
+        self.ran: Sequence[Word] = ()  # what it ran last
+        self.written: dict[str, Text] = {}
+        self.installed = dict(installed)
         self.script = Script(text, launchers.spoken, launchers.telling)
         self.errors = self.script.errors
         self.text = self.script.text
@@ -136,32 +104,48 @@ class Shell:
         """Run a command, its words expanded, and the command lines that it hands on to a shell."""
         if not words:
             return
-        count = len(self.launches)
+        count, self.ran = len(self.launches), words
         if not self.start(words):
             for text in self.launchers.handed_on(words):
                 self._read_inside(text)
         if len(self.launches) == count:
             self.idle.append(words)
+        if self.written:
+            self._run_written(words)
+        if any("==" in word for word in words):
+            from hybridcalc.shell.containers import installed
+
+            self.installed |= installed(words)
 
     def _speaks(self, command: Command) -> bool:
         """Whether a command or what it is given speaks of an engine."""
         return bool(command.documents) or any(self.launchers.spoken.search(token.text) for token in command.words)
 
-    def _document(self, document: HereDocument) -> None:
-        """Read the here-document of a command as a script, or keep it as a file."""
-        body = document.text
-        if document.kind == "script":
-            self._read_inside(body.replaced(ESCAPE, lambda match: match[1]) if document.expanded else body)
-        elif document.expanded:
-            self.files.append(document._replace(text=body.replaced(_EXPANDED, self._escaped_or_known)))
-        else:
+    def _document(self, document: HereDocument, where: Inner | None = None) -> None:
+        """Read the here-document of a command as a script, which runs there, or keep it as a file."""
+        document = document.read(lambda text: self.variables.resolved(text)[0])
+        if document.kind != "script":
             self.files.append(document)
+            return
+        self._read_inside(document.text, where=where)
+        if document.file:
+            self.written[document.file] = document.text
 
-    def _escaped_or_known(self, match: re.Match[str]) -> str | None:
-        return match[0][1:].strip() if match[0].startswith("\\") else self.variables.resolved(match[0])[0]
+    def _run_written(self, words: Sequence[Word]) -> None:
+        """A script that was written before runs in the container of a command."""
+        body = next((self.written[name] for w in words[1:] if (name := w.rpartition("/")[2]) in self.written), None)
+        where = self.launchers.surroundings(words, self.variables.exported()) if body is not None else None
+        if body is None or where is None:
+            return
+        for at, launch in enumerate(self.launches):
+            if body.at(0) <= launch.place.begin < body.end(len(body.text)):
+                placed = self.launchers.placed(launch, where)
+                self.launches[at] = placed._replace(env={**where.env, **launch.env})
 
     def _add(self, launches: Sequence[Launch]) -> None:
-        self.launches += [launch._replace(assumed=launch.assumed | self.builtins.assumed) for launch in launches]
+        for launch in launches:
+            release = launch.release or ("" if launch.image else self.installed.get(launch.engine, ""))
+            self.launches.append(launch._replace(assumed=launch.assumed | self.builtins.assumed, release=release))
         if len(self.launches) > MOST_LAUNCHES:
             raise InputError(f"more than {MOST_LAUNCHES:,} launches")
 
@@ -203,13 +187,16 @@ class Shell:
         kept = self._kept()
         if runs is False:
             self._forget(self.builtins.compared)
-        count = len(self.launches)
+        count, self.ran = len(self.launches), ()
         status = self._run(command, runs, piped)
         head = next((token.text for token in command.words if token.text not in GLUE), "")
         if head == "exec" and runs and not self.replaced and len(self.launches) > count and self.scopes.certain:
             self.replaced = 0 if piped or command.after in APART else len(self.launches)
+        where = None
+        if command.documents and self.ran:
+            where = self.launchers.surroundings(self.ran, self.variables.exported())
         for document in command.documents:
-            self._document(document)
+            self._document(document, where)
         apart = piped or command.after in APART or runs is False
         if apart and self.scopes.depth == depth:
             self.scopes.undo(before)
@@ -441,7 +428,9 @@ class Shell:
         if self.depth >= DEEPEST_SHELL:
             return
         visible = self.variables.visible() | (where.env if where is not None else {})
-        inner = Shell(script, visible, self.variables.outside, self.launchers, arguments, depth=self.depth + 1)
+        installed = self.installed if where is None or not where.image else {}
+        outside, depth = self.variables.outside, self.depth + 1
+        inner = Shell(script, visible, outside, self.launchers, arguments, depth=depth, installed=installed)
         inner.run()
         self.errors += inner.errors
         self._add([self.launchers.placed(launch, where) if where else launch for launch in inner.launches])

@@ -22,9 +22,7 @@ SILENT = frozenset({
 })  # fmt: skip
 """Commands whose words are no launch."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
-RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
-MOST_OPTIONS = 6
-"""Words between a container runtime and its ``run``, at most."""
+RUNTIMES = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
 HANDING_ON = frozenset({
     "tmux", "screen", "byobu", "zellij", "ssh", "su", "runuser", "sbatch", "srun", "parallel", "pdsh", "clush", "watch",
     "script", "gcloud", "kubectl", "mosh",
@@ -34,9 +32,6 @@ MOST_BEFORE = 24
 """Words from an interpreter to the module it runs, at most."""
 SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 """The option of a shell whose value is a script."""
-_VERBS = frozenset({"run", "exec", "create"})
-_ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
-"""Options of ``env`` that take the next word as value."""
 _SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
 """How a line begins that only speaks of something."""
 _NO_SERVER = re.compile(
@@ -88,7 +83,7 @@ class Launch(NamedTuple):
     its first word stands, the words that start it, and the image it runs in, where that is known. ``model`` is what is
     mounted where the engine looks for its model, ``orphan`` a line of flags behind it that no backslash joins to it,
     ``assumed`` the variables whose defaults decided conditions before it, as nothing sets them outside, ``gpus`` what a
-    ``docker run`` gives its container, as typed.
+    ``docker run`` gives its container, as typed, ``release`` the one of its engine that is installed for it.
     """
 
     engine: str
@@ -101,6 +96,7 @@ class Launch(NamedTuple):
     orphan: Word | None = None
     assumed: frozenset[str] = frozenset()
     gpus: Word | None = None
+    release: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -174,19 +170,44 @@ class Launchers:
             word = words[at]
             started = self._starts(words, at, own)
             if started is not None:
-                return started
+                return self._told(started, words[: at + 1])
             at += 1
             assigned = assignment(word)
-            if assigned is not None:
+            if assigned is not None and not word.startswith(f"{assigned[0]}=="):
                 own[assigned[0]] = assigned[1]
             elif not word.why and _base(word) == "env":
-                at = _env_options(words, at, own)
+                from hybridcalc.shell.containers import env_options
+
+                at = env_options(words, at, own)
             elif not word.why and _base(word) in RUNTIMES:
-                verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
-                inside = self._in_container(words, verb + 1, own) if verb is not None else None
+                inside = self._in_container(words, at, own)
                 if inside is not None:
                     return inside
         return None
+
+    def surroundings(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Inner | None:
+        """The container that a command runs a script in, which is empty here: it comes from elsewhere."""
+        from hybridcalc.shell.containers import container, image_before
+
+        own = dict(env)
+        nothing = Text(words[0].source, "")
+        for at, word in enumerate(words):
+            if not word.why and _base(word) in RUNTIMES:
+                found = container(words, at + 1, own, _base(word))
+                return found and Inner(nothing, (), own, str(found.image), found.mounts, found.gpus)
+        image = image_before(words)
+        return Inner(nothing, (), own, image) if image else None
+
+    def _told(self, started: Launch | Inner, words: Sequence[Word]) -> Launch | Inner:
+        """What is started, with the image and the release that the words up to it say."""
+        if len(words) < 2 or not any("==" in word or "@" in word or "container-image" in word for word in words):
+            return started
+        from hybridcalc.shell.containers import image_before, pinned
+
+        image = image_before(words)
+        if isinstance(started, Inner):
+            return started._replace(image=image)
+        return started._replace(image=image, release=pinned(words).get(started.engine, ""))
 
     def handed_on(self, words: Sequence[Word]) -> Iterator[Text]:
         """Texts in a command that are command lines of their own: ``tmux new -d "vllm serve ..."``, ``--wrap=...``."""
@@ -278,8 +299,11 @@ class Launchers:
 
     def own_tag(self, image: str) -> str | None:
         """The tag of an engine's own image, "latest" where it has none; None for other images."""
-        own = "|".join(repository for starter in self.starters.values() for repository in starter.own_images)
-        match = re.search(rf"(?:^|/)(?:{own})(?::([^@]+))?(?:@.*)?$", image.lower())
+        own = [repository for starter in self.starters.values() for repository in starter.own_images]
+        match = re.search(rf"(?:^|/)(?:{'|'.join(own)})(?::([^@]+))?(?:@.*)?$", image.lower())
+        if match is None and image.endswith(".sif"):  # as Apptainer names what it pulls
+            names = "|".join(repository.rpartition("/")[2] for repository in own)
+            match = re.search(rf"(?:^|/)(?:{names})_([\w.-]+)\.sif$", image.lower())
         return None if match is None else match[1] or "latest"
 
     def engine_of_flags(self, names: Collection[str]) -> str | None:
@@ -301,15 +325,9 @@ class Launchers:
         """What is mounted where an engine's arguments look for the model."""
         if not mounts:
             return None
-        from hybridcalc.shell.containers import found_at
+        from hybridcalc.shell.containers import model_mounted
 
-        spend(visits=len(words) + len(mounts))
-        named = next((str(word) for word in words[:1] if word.startswith("/")), "")
-        for at, word in enumerate(words):
-            name, equals, value = word.partition("=")
-            if name in self.model_flags:
-                named = value if equals else str(words[at + 1]) if at + 1 < len(words) else ""
-        return found_at(named, mounts)
+        return model_mounted(words, self.model_flags, mounts)
 
     def placed(self, launch: Launch, where: Inner) -> Launch:
         """A launch of a script, in the container that runs it."""
@@ -335,6 +353,7 @@ class Launchers:
         """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
         if _PYTHON.fullmatch(head):
             return self._module(words, at + 1)
+        head = head.partition("@")[0]
         for program, engine in self._programs.items():
             if (head, *words[at + 1 : at + len(program)]) == program:
                 kept = head in self.starters[engine].verbs
@@ -356,10 +375,10 @@ class Launchers:
         return (named[0], program, rest) if given else None
 
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
-        """What a ``docker run`` starts, whose options begin at a word."""
+        """What a container's runtime starts, whose words begin there."""
         from hybridcalc.shell.containers import container
 
-        found = container(words, at, env)
+        found = container(words, at, env, _base(words[at - 1]))
         if found is None:
             return None
         rest, mounts, gpus, image = found.words, found.mounts, found.gpus, str(found.image)
@@ -385,17 +404,6 @@ class Launchers:
         return None
 
 
-def arguments_alone(words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | None:
-    """A command that is an engine's arguments, variables before them; None for any other."""
-    own: dict[str, Setting] = {}
-    for at, word in enumerate(words):
-        assigned = assignment(word)
-        if assigned is None:
-            return Launch("", tuple(words[at:]), {**env, **own}, word.place) if word.startswith("-") else None
-        own[assigned[0]] = assigned[1]
-    return None
-
-
 def takes_script(words: Sequence[Word]) -> bool:
     """Whether the next word is a script: the shell that reads it expands it, with the same variables."""
     return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(_base(word) in SHELLS for word in words[:-1])
@@ -408,20 +416,6 @@ def _script(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Inner | 
             return Inner(words[at + 1].characters, tuple(words[at + 3 :]), env)
         at += 2 if words[at] in ("-o", "+o", "-O") else 1
     return None
-
-
-def _env_options(words: Sequence[Word], at: int, env: dict[str, Setting]) -> int:
-    """Take the options of ``env``, which take variables away, and say where they end."""
-    while at < len(words) and words[at].startswith("-"):
-        option, equals, value = words[at].partition("=")
-        at += 1
-        if option in _ENV_VALUES and not equals:
-            value, at = "".join(words[at : at + 1]), at + 1
-        if option in ("-i", "-", "--ignore-environment"):
-            env.clear()
-        elif option in ("-u", "--unset"):
-            env.pop(value, None)
-    return at
 
 
 def _python_module(words: Sequence[Word], at: int) -> tuple[str, int]:

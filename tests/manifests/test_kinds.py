@@ -8,6 +8,7 @@ import pytest
 
 from hybridcalc.checks.run import check_paths
 from hybridcalc.checks.settings import Settings
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.find import read_file
 from hybridcalc.manifests.records import Deployment
 
@@ -244,3 +245,18 @@ def test_flags_of_an_extension_are_not_judged(tmp_path: Path) -> None:
     report = check_paths([str(path)], Settings(), {})
     assert report.findings == ()
     assert "vLLM-Omni has flags of its own" in report.checked[0].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        ("FROM vllm/vllm-openai:v0.30.0\nRUN pip install -U vllm==0.24.0\n", "0.24.0"),
+        ("FROM vllm/vllm-openai:v0.30.0 AS a\nRUN pip install vllm==0.24.0\nFROM a\n", "0.24.0"),
+        ("FROM python:3.12 AS a\nRUN pip install vllm==0.24.0\nFROM vllm/vllm-openai:v0.30.0\n", "0.30.0"),
+    ],
+)
+def test_a_dockerfile_installs_the_release_of_its_last_stage(tmp_path: Path, text: str, release: str) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(text + 'CMD ["--model", "m"]\n')
+    (deployment,) = read_file(str(path), {}).deployments
+    assert ENGINES.release(deployment.launch) == release

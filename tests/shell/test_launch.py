@@ -319,3 +319,53 @@ def test_any_words_launch_or_are_an_input_error(words: list[Any]) -> None:
 def test_a_pasted_line_starts_the_engine_of_its_program(program: tuple[str, ...], engine: str) -> None:
     line = " ".join(program) + " --model kimi-k3"
     assert launch(line).engine == launch(f"cd /srv && {line} \\\n  --port 1").engine == engine
+
+
+SGLANG = "python3 -m sglang.launch_server --model-path M --tp 4"
+OWN = "lmsysorg/sglang:v0.5.12"
+RELEASES = {
+    "a script on its stdin": (f"docker run --rm {OWN} bash -s <<'EOF'\n{SGLANG}\nEOF\n", "0.5.12"),
+    "a script through a pipe": (f"cat <<EOF | docker run -i {OWN} bash\n{SGLANG}\nEOF\n", "0.5.12"),
+    "a script written before": (
+        f"cat >/tmp/run.sh <<EOF\n{SGLANG}\nEOF\ndocker run -v /tmp:/w {OWN} bash /w/run.sh\n",
+        "0.5.12",
+    ),
+    "a script written by tee": (f"tee run.sh <<EOF\n{SGLANG}\nEOF\ndocker run {OWN} ./run.sh\n", "0.5.12"),
+    "a script that no container runs": (f"cat >run.sh <<EOF\n{SGLANG}\nEOF\ndocker run {OWN} nvidia-smi\n", None),
+    "Apptainer": (f"apptainer exec --nv -B /a:/b docker://{OWN} {SGLANG}", "0.5.12"),
+    "Apptainer's shell": (f"apptainer exec docker://{OWN} bash -c '{SGLANG}'", "0.5.12"),
+    "Singularity's image": ("singularity run --nv docker://vllm/vllm-openai:v0.24.0 --model M", "0.24.0"),
+    "a pulled image": (f"apptainer exec --nv /sif/sglang_v0.5.12.sif {SGLANG}", "0.5.12"),
+    "Slurm": (f"srun --container-image={OWN} {SGLANG}", "0.5.12"),
+    "Slurm's shell": (f"srun --container-image {OWN} bash -c '{SGLANG}'", "0.5.12"),
+    "uvx --with": ("uvx --with vllm==0.24.0 vllm serve M", "0.24.0"),
+    "uvx at": ("uvx vllm@0.24.0 serve M", "0.24.0"),
+    "uv run": ("uv run --with='vllm[audio]==0.24.0' vllm serve M", "0.24.0"),
+    "pip": ("pip install -U vllm==0.24.0 && vllm serve M", "0.24.0"),
+    "uv pip": (f"uv pip install 'sglang[all]==0.5.12.post1'\n{SGLANG}", "0.5.12"),
+    "pip in an image": (
+        "docker run --entrypoint bash vllm/vllm-openai:v0.30.0 -c 'pip install vllm==0.24.0 && vllm serve M'",
+        "0.24.0",
+    ),
+    "pip beside an image": ("pip install vllm==0.24.0\ndocker run vllm/vllm-openai:v0.30.0 --model M", "0.30.0"),
+    "a bound": ("pip install 'vllm>=0.24.0' && vllm serve M", None),
+    "another package": ("uvx --with torch==2.9.0 vllm serve M", None),
+}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_the_release_of_a_launch_is_that_of_where_it_runs(name: str) -> None:
+    text, release = RELEASES[name]
+    started = launch(text)
+    assert ENGINES.release(started) == release
+    assert not started.variables and len(started.words) in (1, 2, 4)
+
+
+def test_a_script_written_before_has_the_mounts_and_variables_of_its_container() -> None:
+    text = f"cat >run.sh <<EOF\n{SGLANG}\nEOF\ndocker run --gpus 4 -e A=1 {OWN} bash run.sh\n"
+    started = launch(text)
+    assert (started.image, started.gpus, started.variables) == (OWN, "4", {"A": "1"})
+
+
+def test_an_installed_release_without_rules_is_said() -> None:
+    assert "0.1.0, which is installed" in ENGINES.assumed(launch("pip install vllm==0.1.0 && vllm serve M"))
