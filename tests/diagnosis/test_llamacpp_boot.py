@@ -163,6 +163,8 @@ def test_one_checkpoint_is_all_state_and_every_slot_keeps_its_own() -> None:
     level = checkpoint(1, 100, 8.0) + checkpoint(2, 1100, 8.0)
     [found] = answers(level)
     assert (found.derived.checkpoint_state_bytes, found.derived.checkpoint_bytes_per_token) == (8 * 2**20, 0)
+    [found] = answers(checkpoint(1, 1000, 8.0) + checkpoint(2, 2000, 16.0))
+    assert (found.derived.checkpoint_state_bytes, found.derived.checkpoint_bytes_per_token) == (0, 8389)
     slots = "srv    load_model: initializing slots, n_slots = 4\n"
     [found] = answers(slots + checkpoint(1, 8192, 150.0, most=3))
     assert found.derived.checkpoints_bytes in (4 * 3 * 150 * 2**20, 3 * 150 * 2**20)

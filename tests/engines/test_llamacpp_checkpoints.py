@@ -81,6 +81,14 @@ def test_a_long_prompt_leaves_two() -> None:
     assert not served(ServerSlot(), 10_000, 0, batch=2048, ubatch=512, limit=0)[1]
 
 
+@pytest.mark.parametrize(("answer", "held"), [(0, 300), (1, 300), (2, 301), (100, 399)])
+def test_a_slot_holds_its_prompt_and_the_answer_but_its_last_token(answer: int, held: int) -> None:
+    """The next prompt goes on with all of it where it is longer, and from a checkpoint where it is not."""
+    slot, _ = served(ServerSlot(), 300, 0, batch=2048, ubatch=512, limit=32, answer=answer)
+    assert (slot.held, slot.prompts) == (held, 1)
+    assert (slot.resumed(held, held + 1), slot.resumed(held, held), slot.resumed(295, 400)) == (held, 296, 0)
+
+
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 5000)), max_size=12), st.integers(1, 6))
 def test_a_slot_keeps_no_more_than_its_limit(prompts: list[tuple[int, int]], limit: int) -> None:
     """Places ascend, none lies beyond the prompt, and where it goes on is one of them, or the start."""

@@ -85,3 +85,19 @@ def test_drafts_beside_window_pools_are_said_not_to_be_counted() -> None:
         plan = planned(name, rest=60.0, tp_size=8, **eagle)
         assert plan.ready.cells[0].draft_bytes == 0
         assert "no KV of a draft model is counted: beside window pools it is not modelled" in plan.notes
+
+
+@pytest.mark.parametrize(
+    ("flags", "tokens"),
+    [
+        ({}, 2048),
+        ({"page_size": 64}, 2048),
+        ({"max_total_tokens": 1000}, 1000),
+        ({"max_total_tokens": 1000, "page_size": 64}, 960),
+        ({"max_total_tokens": 63, "context_length": 4096}, 63),
+        ({"context_length": 100, "page_size": 64}, 64),
+    ],
+)
+def test_tokens_that_take_no_memory_are_the_context_in_whole_pages(flags: dict[str, Any], tokens: int) -> None:
+    """Falcon-Mamba keeps states alone: its token pool is as long as the context, or as it is told to be."""
+    assert planned("falcon-mamba-7b", rest=20.0, **flags).max_total_num_tokens == tokens

@@ -10,7 +10,9 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.drafts import own_drafter
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.server_plan import plan
 from hybridcalc.errors import Refusal
 
@@ -116,3 +118,15 @@ def test_what_is_not_counted_is_said(tmp_path: Path, model: str, given: dict[str
     """Older releases, blocks outermost, and models without states: as before, with a note."""
     made = plan(load_model(model), drafting(tmp_path, **given), available_bytes=60 * GIB)
     assert any("no KV of the draft model is counted" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "given", "counted"), [(1, {}, True), (2, {}, False), (1, {"heads": 4, "dim": 256}, False)]
+)
+def test_a_draft_keeps_rows_of_its_own_without_context_parallelism(
+    tmp_path: Path, ranks: int, given: dict[str, Any], counted: bool
+) -> None:
+    """And where its heads are not the model's, whose rows it would share."""
+    args = drafting(tmp_path, tp=8, decode_context_parallel_size=ranks, **given)
+    draft = own_drafter(load_model("qwen3.5-27b"), args, rules_for("0.33.0")[0])
+    assert (draft is not None) is counted

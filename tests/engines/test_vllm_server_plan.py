@@ -298,3 +298,16 @@ def test_ranks_of_context_parallelism_share_a_token_and_not_a_state(dcp: int) ->
     groups = sum(group.kind == "full attention" for group in plan.ready.groups)
     assert plan.running.blocks_each == plan.fixed_blocks + groups * ceil(8000 / dcp / plan.attn_block_size)
     assert plan.slots_per_request == alone.slots_per_request == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "said"),
+    [("qwen3.5-27b-awq", "auto", True), ("qwen3.5-27b-awq", "fp8", False), ("qwen3.5-27b", "auto", False)],
+)
+def test_a_checkpoint_that_may_name_its_kv_dtype_is_said_to(model: str, dtype: str, said: bool) -> None:
+    """By its name it is quantised, and how is not known: auto may be FP8 then."""
+    note = (
+        f"--kv-cache-dtype auto is taken for bfloat16: the quantization_config of {model} is not known here, and where "
+        "it names FP8 KV, vLLM takes that"
+    )
+    assert (note in planned(model, kv_cache_dtype=dtype).notes) is said
