@@ -73,11 +73,6 @@ class States(NamedTuple):
     counted: bool = True
     by_difference: bool = False
 
-    @property
-    def held(self) -> int | None:
-        """States that are held, copies included; None where these are not printed."""
-        return None if self.copies is None else self.sequences * self.copies
-
 
 def caches(boot: Boot) -> list[Cache]:
     """Every KV cache with its cells, a draft's left out; the one with the most layers first."""

@@ -55,9 +55,9 @@ def settings_for(case: Case) -> None:
 def _reproduced(case: Case, model: Architecture) -> tuple[Architecture, ServerArgs, float] | None:
     """The arguments and the memory under which the planner gives the boot's own K and T; None where none do."""
     pools, derived, best = case.pools, case.derived, case.best
-    if best is None:
+    slots, tokens = pools.slots, pools.tokens
+    if best is None or slots is None or tokens is None:
         return None
-    slots, tokens = pools.slots or 0, pools.tokens or 0
     args = replace(
         case.args,
         tp_size=best.tp,
