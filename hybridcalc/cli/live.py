@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, ModelNotFound, quoted
 from hybridcalc.findings import at_or_above
 from hybridcalc.live import scrape, verdict
+from hybridcalc.live.held import expected
 from hybridcalc.live.replan import LiveQuestion, Planner
 from hybridcalc.live.watch import Kept, Missed, Moment, Tally, watch
 from hybridcalc.live.worker import Worker
@@ -98,7 +100,7 @@ def live(
     if every is None and scrapes is not None:
         raise InputError("--scrapes ends a watch, and none is asked for", fix="add --watch 10s")
     headers = _headers([*(header or []), *filter(None, [os.environ.get(HEADER_VARIABLE)])])
-    planned = _expected(expect) if expect is not None else None
+    planned = _saved_plan(expect) if expect is not None else None
     if sources.count("-") > 1 or (every is not None and "-" in sources):
         raise InputError("stdin is read once", fix="name a server or a file")
     planner = Planner(_asked(model, command, options.tokens("-L", length)))
@@ -117,7 +119,7 @@ def live(
     else:
         _show(last, kept.moments, asked_for, tally if every is not None else None, lines=lines)
     found = tuple(one for each in (last, *last.others) for one in each.findings)
-    if at_or_above(found, severity) or any(one.rule == "HC307" for one in found):
+    if at_or_above(found, severity) or any(one.severity == "error" for one in found):
         raise typer.Exit(1)
 
 
@@ -132,11 +134,9 @@ def _show(
         sys.stdout.write(json.dumps({"schema": "hybridcalc.live/2", **whole}) + "\n")
         if not asked_for.drawn:
             return
-    answers.show("live", asked_for, partial(view, last, moments), lambda: {**last.to_dict(), **whole})
-    if tally is not None and not (asked_for.json or asked_for.figure is not None or lines):
-        from hybridcalc.output.tables import print_watch
-
-        print_watch(whole["summary"])
+    answers.show(
+        "live", asked_for, partial(view, last, moments, whole.get("summary")), lambda: {**last.to_dict(), **whole}
+    )
 
 
 def _print_line(found: verdict.Live) -> None:
@@ -161,7 +161,7 @@ def _watch(
     def take(show: "ShowsScrape | None") -> None:
         for moment in watch(look, every, most=most):
             if isinstance(moment, Missed):
-                tally.failed += 1
+                tally.miss()
                 line = f"not read: {moment.why}"
             else:
                 kept.add(moment)
@@ -170,7 +170,7 @@ def _watch(
                 if lines:
                     _print_line(moment.live)
             if show is not None:
-                show(moment.at - tally.first, line, tally.now, tally.to_dict())
+                show(tally.seconds(moment.at), line, tally.now, tally.to_dict())
 
     try:
         if quiet:
@@ -187,7 +187,7 @@ def _look(
     sources: list[str], headers: dict[str, str], planner: Planner, planned: dict[str, Any] | None
 ) -> verdict.Live:
     modules = [module for name in ENGINES.rows if (module := room(name, "live")) is not None]
-    read = scrape.read_all(sources, {module.PREFIX: module.DOCUMENTS for module in modules}, headers)
+    read, missed = scrape.read_all(sources, {module.PREFIX: module.DOCUMENTS for module in modules}, headers)
     documents: dict[str, Any] = {}
     for one in read:
         if not one.metrics:
@@ -197,11 +197,17 @@ def _look(
         whole = one._replace(documents={**documents, **one.documents})
         for module in modules:
             if one.prefixed(module.PREFIX):
-                workers += module.workers(whole)
+                try:
+                    workers += module.workers(whole)
+                except InputError as error:
+                    missed.append(scrape.NotRead(error.message, fix=error.fix))
     if not workers:
+        if missed:
+            raise missed[0]
         raise InputError("none of these says how many requests run", fix="give the whole text of /metrics")
     found = verdict.judge(workers, planner)
-    return found if planned is None else verdict.expected(found, planned)
+    found = replace(found, told=tuple(verdict.finding("HC308", error.message, error.fix) for error in missed))
+    return found if planned is None else expected(found, planned, planner.asked.model and planner.asked.model.name)
 
 
 def _asked(model: str | None, command: str | None, length: int | None) -> LiveQuestion:
@@ -219,7 +225,7 @@ def _asked(model: str | None, command: str | None, length: int | None) -> LiveQu
     return found._replace(engine=engine, args=args)
 
 
-def _expected(path: str) -> dict[str, Any]:
+def _saved_plan(path: str) -> dict[str, Any]:
     from hybridcalc.saved_plan import read_saved_plan
 
     return dict(read_saved_plan(path, "--expect"))

@@ -1,8 +1,9 @@
 """llama.cpp's metrics: slots that process, requests that are put off, and what each slot holds of its cells.
 
 /slots says what each slot's sequence holds and how long it may be, /props how many slots there are; the metrics alone
-say how many process. Whether slots share one cache (n_ctx is all of it, for each) or have one each is said nowhere but
-in the launch line: sequences that together are longer than one slot may be do not share.
+say how many process. A request is deferred where no slot is free, or not the one that it asks for. Whether slots share
+one cache (n_ctx is all of it, for each) or have one each is said nowhere but in the launch line: sequences that are
+together longer than one slot may be do not share.
 Names of llama.cpp tools/server (b11434).
 """
 
@@ -14,7 +15,7 @@ from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import KV, Family, Pool, Worker, count_of, text_of
+from hybridcalc.live.worker import KV, PLACE, Family, Pool, Worker, count_of, text_of
 from hybridcalc.steps import Suggestion
 from hybridcalc.units import format_bytes
 
@@ -32,6 +33,7 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
         running = found("requests_processing")
         if running is None:
             continue
+        deferred = found("requests_deferred") or 0.0
         busy = sum(each.get("is_processing") is True for each in slots)
         prompts, cached = found("prompt_tokens_total"), found("prompt_tokens_cached_total")
         prefixes = {} if cached is None else {"prefix_queries": (prompts or 0.0) + cached, "prefix_hits": cached}
@@ -40,9 +42,10 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
             "",
             text_of(props.get("model_path")),
             float(busy) if slots else running,
-            found("requests_deferred") or 0.0,
+            deferred,
             {KV: _cells(slots)} if slots else {},
             limit=float(count_of(props, "total_slots") or len(slots)) or None,
+            reasons={PLACE: deferred} if deferred else {},
             counters=found.named(COUNTERS) | prefixes,
             settings=_settings(slots, props),
             source=scrape.source,
@@ -53,7 +56,8 @@ def _cells(slots: Sequence[Mapping[str, Any]]) -> Pool:
     """Cells of sequences that are processed, of all where that is known, and of prompts kept in slots that are idle."""
     held = dict.fromkeys((True, False), 0)
     for each in slots:
-        held[each.get("is_processing") is True] += count_of(each, "n_prompt_tokens", "n_past")
+        longest = count_of(each, "n_ctx")
+        held[each.get("is_processing") is True] += min(count_of(each, "n_prompt_tokens", "n_past"), longest or 2**40)
     lengths = [count_of(each, "n_ctx") for each in slots]
     apart = len(slots) == 1 or sum(held.values()) > max(lengths)
     return Pool(held[True], sum(lengths) if apart else None, held[False])

@@ -25,6 +25,8 @@ from hybridcalc.steps import Suggestion
 LIKELY_TP, LIKELY_KV = (1, 2, 4, 8, 16), (None, "fp8_e4m3")
 MOST_GIB = 2.0**12
 HALVINGS = 60
+GIVEN = "the launch line"
+"""How a start was found that was given."""
 
 
 class LiveQuestion(NamedTuple):
@@ -113,7 +115,7 @@ def _given(served: Engine, worker: Worker, model: Architecture, asked: LiveQuest
     for name, value in worker.settings.items():
         if figures.get(name) not in (None, value):
             return (), f"the launch line is another server's: {name} is {value:,} here, planned {figures[name]:,}"
-    return (Start(asked.args, rest, "the launch line"),), ""
+    return (Start(asked.args, rest, GIVEN),), ""
 
 
 def _said(served: Engine, worker: Worker) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def _length(worker: Worker) -> int | None:
 def _candidates(served: Engine, worker: Worker, asked: LiveQuestion) -> Iterator[tuple[Any, str]]:
     """Arguments that the server may have been started with: its own, or the likely ones."""
     if asked.args is not None:
-        yield asked.args, "the launch line"
+        yield asked.args, GIVEN
         return
     if worker.launch:
         try:

@@ -10,13 +10,12 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.live.fetch import LARGEST_BYTES, LONGEST_SECONDS, checked, fetch, shown, too_large
 
-LARGEST_FIGURE = 2.0**62
 LONGEST_LINE, MOST_CHARACTERS = 2**12, 2**21
 """Characters of a sample, and of all samples of engines, that are read: the parser's time grows with the square of a
 line. A server with eight ranks has a tenth of them.
@@ -25,10 +24,15 @@ BUCKET = "_bucket"
 """What names of a histogram's parts end in, of which none is read."""
 MOST_AT_ONCE = 32
 """Sources that are read at the same time."""
+APART = "give the text of each server as a file of its own"
 
 
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,100}:[0-9]{1,5}(/[\x21-\x7e]{0,100})?")
 """A host and its port, typed where a file or a URL is wanted."""
+
+
+class NotRead(InputError):
+    """A server that gives no metrics now, and may later."""
 
 
 class Sample(NamedTuple):
@@ -52,27 +56,46 @@ class Scrape(NamedTuple):
 
 def read_all(
     sources: Sequence[str], offered: Mapping[str, tuple[str, ...]], headers: Mapping[str, str]
-) -> list[Scrape]:
-    """Every source at once, in the order given. Arguments and errors as of `read`; the first error is raised."""
-    if len(sources) == 1:
-        return [read(sources[0], offered, headers)]
-    from concurrent.futures import ThreadPoolExecutor
+) -> tuple[list[Scrape], list[NotRead]]:
+    """Every source at once, in the order given, and why servers beside them were not read.
 
-    with ThreadPoolExecutor(min(len(sources), MOST_AT_ONCE)) as readers:
-        return list(readers.map(lambda source: read(source, offered, headers), sources))
+    Arguments and errors as of `read`; the first error is raised, NotRead where no source is read.
+    """
+
+    def one(source: str) -> Scrape | NotRead:
+        try:
+            return read(source, offered, headers)
+        except NotRead as error:
+            return error
+
+    if len(sources) == 1:
+        found = [one(sources[0])]
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(sources), MOST_AT_ONCE)) as readers:
+            found = list(readers.map(one, sources))
+    missed = [each for each in found if isinstance(each, NotRead)]
+    if not any(isinstance(each, Scrape) and each.metrics for each in found) and missed:
+        raise missed[0]
+    return [each for each in found if isinstance(each, Scrape)], missed
 
 
 def read(source: str, offered: Mapping[str, tuple[str, ...]], headers: Mapping[str, str]) -> Scrape:
     """A source with the metrics whose prefixes ``offered`` has, and the documents beside them that it names for each.
 
-    Raises InputError for what cannot be read, or says nothing of them.
+    Raises InputError for what cannot be read, or says nothing of them; NotRead where that is a server's fault.
     """
     if "://" not in source:
         return of_text(source, _file(source), tuple(offered))
     parts, until = checked(source), time.monotonic() + LONGEST_SECONDS
     root = parts.path.rstrip("/").removesuffix("/metrics").rstrip("/")
     metrics = parts._replace(path=f"{root}/metrics")
-    scrape = of_text(shown(metrics), fetch(metrics, headers, until), tuple(offered))._replace(source=shown(parts))
+    _parser()
+    try:
+        scrape = of_text(shown(metrics), fetch(metrics, headers, until), tuple(offered))._replace(source=shown(parts))
+    except InputError as error:
+        raise NotRead(error.message, fix=error.fix) from None
     found = {}
     for path in dict.fromkeys(path for prefix, paths in offered.items() if scrape.prefixed(prefix) for path in paths):
         try:
@@ -92,9 +115,15 @@ def of_text(source: str, data: bytes, prefixes: tuple[str, ...]) -> Scrape:
     if text.lstrip()[:1] in ("{", "["):
         return Scrape(source, {}, _document(name, text))
     found: dict[str, list[Sample]] = {}
+    seen = set()
     for metric, value, labels in _samples(name, text, prefixes):
-        if math.isfinite(value) and abs(value) <= LARGEST_FIGURE:
-            found.setdefault(metric, []).append(Sample(value, labels))
+        if math.isnan(value):
+            continue
+        key = metric, frozenset(labels.items())
+        if key in seen:
+            raise InputError(f"{name}: {metric} stands twice with the same labels", fix=APART)
+        seen.add(key)
+        found.setdefault(metric, []).append(Sample(value, labels))
     if not found:
         what = "a page, no metrics" if text.lstrip()[:1] == "<" else "no metric of a server known here"
         wanted = ", ".join(f"{prefix}..." for prefix in prefixes)
@@ -102,13 +131,18 @@ def of_text(source: str, data: bytes, prefixes: tuple[str, ...]) -> Scrape:
     return Scrape(source, {metric: tuple(samples) for metric, samples in found.items()}, {})
 
 
-def _samples(name: str, text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, float, Mapping[str, str]]]:
+def _parser() -> Callable[[str], Iterable[Any]]:
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
         raise InputError(
             "reading metrics needs the library prometheus-client", fix="pip install 'hybridcalc[live]'"
         ) from None
+    return text_string_to_metric_families
+
+
+def _samples(name: str, text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, float, Mapping[str, str]]]:
+    families = _parser()
     taken = 0
     for number, line in enumerate(text.splitlines(), 1):
         if not line.startswith(prefixes) or line.partition("{")[0].endswith(BUCKET):
@@ -118,7 +152,7 @@ def _samples(name: str, text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[
             what = f"{LONGEST_LINE:,} characters in a line" if len(line) > LONGEST_LINE else "2 MiB of samples"
             raise InputError(f"{name}:{number}: more than {what}", fix="give one server's /metrics")
         try:
-            for family in text_string_to_metric_families(line + "\n"):
+            for family in families(line + "\n"):
                 for sample in family.samples:
                     yield sample.name, float(sample.value), sample.labels
         except (ValueError, IndexError, KeyError):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import KV, STATE, Family, Figures, Pool, Worker, text_of
+from hybridcalc.live.worker import KV, LARGEST_FIGURE, STATE, Family, Figures, Pool, Worker, text_of
 
 PREFIX, LABEL = "sglang:", "dp_rank"
 DOCUMENTS = ("server_info",)
@@ -100,6 +100,6 @@ def _hints(found: Figures) -> Iterator[str]:
 
 def _limit(own: Mapping[str, Any], said: Mapping[str, Any]) -> float | None:
     for value in (own.get("effective_max_running_requests_per_dp"), said.get("max_running_requests")):
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LARGEST_FIGURE:
             return float(value)
     return None

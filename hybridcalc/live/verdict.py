@@ -3,7 +3,7 @@
     requests wait and running >= K // S             the state pool binds, though slots read 4 of 5 in use
     requests wait and KV, or blocks, above 95 %     KV binds; so too where requests are retracted, or preempted
                                                     since the last scrape
-    requests wait and running >= the limit          the limit binds
+    requests wait and running >= the limit          the limit binds; so where they wait for a slot of llama.cpp
     requests wait, and none of these                no pool: adapters, grammars, transfers, a router
 
 Requests that wait for a grammar, an adapter or KV of another server wait for no pool, however full it is. Workers of
@@ -20,8 +20,8 @@ from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
 from hybridcalc.findings import Finding, Rule
-from hybridcalc.live.replan import LiveQuestion, Planner, agreed
-from hybridcalc.live.worker import BLOCKS, CAPACITY, KV, LIMIT, OTHER, STATE, Worker
+from hybridcalc.live.replan import GIVEN, LiveQuestion, Planner, agreed
+from hybridcalc.live.worker import BLOCKS, CAPACITY, KV, LIMIT, OTHER, PLACE, STATE, Worker
 from hybridcalc.steps import Suggestion
 
 FULL = 0.95
@@ -31,6 +31,8 @@ LIKELY_SLOTS = range(1, 10)
 NAMES = {STATE: "the state pool", KV: "KV", BLOCKS: "the blocks", LIMIT: "the limit of requests", OTHER: "no pool"}
 PLANNED = {STATE: "max_mamba_cache_size", KV: "max_total_num_tokens", BLOCKS: "num_blocks"}
 """The figure of a plan that is the size of a pool."""
+BLOCK_TOKENS = "attn_block_size"
+"""The figure of a plan that is the tokens of a block."""
 PLANNED_OF = {
     "llama.cpp": ({KV: "n_ctx"}, "n_seq_max"),
     "vllm": (PLANNED, "max_num_seqs"),
@@ -43,14 +45,17 @@ RULES = (
          "K // S requests run, whatever share of the slots is in use: a request keeps S slots and fills fewer.",
          "SGLang mem_cache/memory_pool.py"),
     Rule("HC301", "warning", "requests wait for KV", "Tokens, or blocks, are in use but for a few.", ""),
-    Rule("HC302", "warning", "requests wait for a limit", "--max-running-requests, max_num_seqs, -np.", ""),
+    Rule("HC302", "warning", "requests wait for a limit",
+         "--max-running-requests, max_num_seqs, -np. llama.cpp defers no request but for a slot.", ""),
     Rule("HC303", "note", "requests wait, and no pool is full",
          "Adapters, grammars, transfers of KV or a router hold them back; no memory would help.", ""),
     Rule("HC304", "warning", "running requests lose their place",
          "They are retracted or preempted and computed again: KV was promised twice.", ""),
     Rule("HC305", "note", "no prefix is found again", "No request found a token of its prompt cached.", ""),
     Rule("HC306", "note", "what is not known of this server", "No counts are exported, or no model is named.", ""),
-    Rule("HC307", "error", "pools are not as planned", "K, T, blocks or the limit differ from the plan.", ""),
+    Rule("HC307", "error", "pools are not as planned",
+         "The engine, the model, K, T, blocks or the limit differ from the plan, or none of them is exported.", ""),
+    Rule("HC308", "error", "a server is not read", "Of several one gives no metrics, or impossible ones.", ""),
 )  # fmt: skip
 """Every rule of ``hybridcalc live``."""
 _BY_ID = {rule.id: rule for rule in RULES}
@@ -68,7 +73,11 @@ def finding(rule: str, message: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The answer of ``hybridcalc live`` for one scrape of the workers of one engine and model, the ``others`` apart."""
+    """The answer of ``hybridcalc live`` for one scrape of the workers of one engine and model, the ``others`` apart.
+
+    ``told``: findings of a plan that they are held to, and of servers that were not read; ``held``: what is as planned;
+    ``since`` when counters grew; ``fix``: what would let the start be planned.
+    """
 
     workers: tuple[Worker, ...]
     verdicts: tuple[str | None, ...]
@@ -76,8 +85,16 @@ class Live:
     how: str
     planned: Mapping[str, Any]
     suggestions: tuple[Suggestion, ...]
-    findings: tuple[Finding, ...]
     others: tuple["Live", ...] = ()
+    told: tuple[Finding, ...] = ()
+    held: tuple[str, ...] = ()
+    since: str = "the start"
+    fix: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is told of these workers: what follows from their figures, and what was found beside them."""
+        return (*self.told, *_findings(self))
 
     @property
     def engine(self) -> str:
@@ -215,20 +232,34 @@ def judge(workers: Sequence[Worker], planner: Planner) -> Live:
 
 def _judged(workers: Sequence[Worker], planner: Planner) -> Live:
     first = max(workers, key=lambda worker: (worker.queued, worker.running))
-    plans, how = planner.plans(first, model_of(first, planner.asked))
+    model = model_of(first, planner.asked)
+    plans, how = planner.plans(first, model)
     plan = plans[0] if plans else None
     planned = {} if plan is None else plan.to_dict()
-    workers = [_sized(worker, planned.get("engine_figures", {})) for worker in workers]
+    given = how == GIVEN
+    workers = [_sized(worker, planned.get("engine_figures", {}), limited=given) for worker in workers]
     verdicts = tuple(binding(worker, planned.get("slots_per_request")) for worker in workers)
-    found = Live(tuple(workers), verdicts, plan, how, planned, agreed(plans), ())
+    found = Live(tuple(workers), verdicts, plan, how, planned, agreed(plans), fix=_wanted(model, planner.asked))
     more = () if plan is None or found.binding != LIMIT else planner.more(first, plan, found.running + found.queued)
-    return replace(found, suggestions=(*more, *found.suggestions), findings=tuple(_findings(found)))
+    return replace(found, suggestions=(*more, *found.suggestions))
 
 
-def _sized(worker: Worker, figures: Mapping[str, Any]) -> Worker:
-    """With the size of a pool that the server does not say, as it is planned."""
+def _wanted(model: Architecture | None, asked: LiveQuestion) -> str:
+    """What would let a start be planned that is not."""
+    if asked.args is not None:
+        return "name --model" if model is None else "is it the launch line of this server, and its model?"
+    own = "name --model and" if model is None else "name another --model, or"
+    return f"{own} the launch line, --command LINE"
+
+
+def _sized(worker: Worker, figures: Mapping[str, Any], *, limited: bool) -> Worker:
+    """With the size of a pool that the server does not say, as it is planned; of a launch line the limit too."""
     pools = dict(worker.pools)
-    for pool, name in PLANNED_OF.get(worker.engine, (PLANNED, ""))[0].items():
+    names, most = PLANNED_OF.get(worker.engine, (PLANNED, ""))
+    limit = figures.get(most)
+    if limited and worker.limit is None and isinstance(limit, int) and limit >= worker.running:
+        worker = worker._replace(limit=float(limit))
+    for pool, name in names.items():
         held = pools.get(pool)
         if held is not None and held.size is None and held.part is None and isinstance(figures.get(name), int):
             pools[pool] = held._replace(size=float(figures[name]))
@@ -253,6 +284,8 @@ def binding(worker: Worker, slots: int | None, *, preempted: bool = False) -> st
         return None
     if worker.waiting <= 0:
         return OTHER
+    if worker.reasons.get(PLACE):
+        return LIMIT
     states, kv = worker.pools.get(STATE), worker.pools.get(KV) or worker.pools.get(BLOCKS)
     if states is not None and states.size and states.used is not None and worker.running:
         held = states.used / worker.running
@@ -288,9 +321,12 @@ def _findings(live: Live) -> Iterator[Finding]:
         yield finding("HC301", f"{waiting} {verb}: {what} in use to {percent(live.share(bound) or 0)}")
     elif bound == LIMIT:
         limit = f" of {first.limit * len(live.workers):,.0f}" if first.limit else ""
-        yield finding("HC302", f"{waiting} {verb} and {live.running:,}{limit} run, with memory to spare")
+        why = "each waits for a slot" if first.reasons.get(PLACE) else "with memory to spare"
+        yield finding("HC302", f"{waiting} {verb} and {live.running:,}{limit} run, {why}")
     elif bound == OTHER:
         told = [f"{count:,.0f} {reason}" for reason, count in first.reasons.items() if count] + list(first.hints)
+        if not told and first.limit is None:
+            told = ["the limit of requests is not known here"]
         reasons = f": {', '.join(told)}" if told else ""
         yield finding("HC303", f"{waiting} {verb}, and no pool is full{reasons}")
     yield from _losses(live)
@@ -304,8 +340,24 @@ def _findings(live: Live) -> Iterator[Finding]:
     ]
     if unknown:
         yield finding("HC306", f"this release exports shares of its {' and '.join(unknown)}, no counts")
-    if live.plan is None and live.how:
-        yield finding("HC306", live.how, fix="name --model and the launch line, --command LINE")
+    if first.reasons.get(PLACE) and first.limit is None:
+        yield finding("HC306", "neither /props nor /slots says how many slots there are", fix="add --command LINE")
+    yield from _unplanned(live)
+
+
+def _unplanned(live: Live) -> Iterator[Finding]:
+    """Why nothing is suggested, or of what else than this server."""
+    if live.plan is None:
+        if live.how:
+            yield finding("HC306", live.how, fix=live.fix)
+        return
+    if live.how and live.plan.workload.mean_length is None and not live.suggestions:
+        why = "it is not exported how long requests are: nothing is suggested"
+        yield finding("HC306", why, fix="add -L LENGTH, the tokens of a request")
+    here, planned = live.workers[live.first].block_tokens, live.planned.get("engine_figures", {}).get(BLOCK_TOKENS)
+    if here and isinstance(planned, int) and here not in (planned, getattr(live.plan.args, "block_size", None)):
+        differ = f"a block has {here:,.0f} tokens here, planned {planned:,}: this is another launch, model or release"
+        yield finding("HC306", differ)
 
 
 def _losses(live: Live) -> Iterator[Finding]:
@@ -315,21 +367,5 @@ def _losses(live: Live) -> Iterator[Finding]:
         yield finding("HC304", f"{requests_text(retracted)} lost {'its' if retracted == 1 else 'their'} place")
     for name in ("preempted", "retracted"):
         if count := live.counter(name):
-            yield finding("HC304", f"{count:,.0f} times since the start a request lost its place")
-
-
-def expected(live: Live, document: Mapping[str, Any]) -> Live:
-    """With a finding for each pool of a worker, and each limit, that is not as planned; of the plan's engine alone."""
-    if live.engine != document.get("engine", live.engine):
-        return replace(live, others=tuple(expected(other, document) for other in live.others))
-    found, (pools, limit) = list(live.findings), PLANNED_OF.get(live.engine, (PLANNED, ""))
-    for worker in live.workers:
-        where = " ".join(filter(None, (worker.source if len(live.workers) > 1 else "", worker.name))) or "the server"
-        there = [(name, NAMES[pool], worker.pools[pool].size) for pool, name in pools.items() if pool in worker.pools]
-        for name, what, size in (*there, (limit, NAMES[LIMIT], worker.limit)):
-            planned = document.get(name)
-            if isinstance(planned, int) and size is not None and round(size) != planned:
-                has = "is" if name == limit else "has"
-                found.append(finding("HC307", f"{where}: {what} {has} {size:,.0f}, planned {planned:,}"))
-    others = tuple(expected(other, document) for other in live.others)
-    return replace(live, findings=tuple(found), others=others)
+            times = "once" if count == 1 else f"{count:,.0f} times"
+            yield finding("HC304", f"{times} since {live.since} a request lost its place")

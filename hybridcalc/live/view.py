@@ -1,32 +1,40 @@
 """The answer about a running server as people read it, and its pools over time."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.charts import Axis, Band, Chart, Series
 from hybridcalc.errors import printable
 from hybridcalc.live.verdict import NAMES, Live, percent
-from hybridcalc.live.watch import Moment
+from hybridcalc.live.watch import Moment, bound_text, figure, label
 from hybridcalc.live.worker import BLOCKS, KV, OTHER, STATE
 from hybridcalc.steps import Quantity, Table, View, suggested
 
 LABELS = {STATE: "slots", KV: "KV", BLOCKS: "blocks"}
+MOST_OTHERS, LONGEST_MODEL = 3, 40
 LETTERS = {STATE: "S", KV: "K", BLOCKS: "B"}
 
 
-def view(live: Live, moments: Sequence[Moment] = ()) -> View:
-    """What binds, the pools it follows from, and what to set; of several ``moments`` the pools over time."""
+def view(live: Live, moments: Sequence[Moment] = (), summary: Mapping[str, Any] | None = None) -> View:
+    """What binds, the pools it follows from, and what to set; of several ``moments`` the pools over time.
+
+    With the ``summary`` of a watch its figures are those over the time.
+    """
     ranks = f", {len(live.workers)} workers" if len(live.workers) > 1 else ""
+    own = tuple(_figures(live) if summary is None else _over_time(summary))
+    sick = tuple(_waits(other) for other in live.others if other.queued)[:MOST_OTHERS]
     drawn = {"pools": partial(over_time, moments)} if len(moments) > 1 else {}
     return View(
         title=f"{printable(live.workers[0].model or 'a server')} as it runs",
         headline=headline(live),
-        meaning="; ".join(filter(None, (f"{_name(live)}{ranks}", _balance(live), _start(live)))),
-        figures=tuple(_figures(live)),
-        roles=tuple(pool for pool in (STATE, KV) if live.share(pool) is not None),
+        meaning="; ".join(filter(None, (f"{_name(live)}{ranks}", _balance(live), _start(live), *_held_to(live)))),
+        subject="" if summary is None else bound_text(summary),
+        figures=(*own[:2], *sick, *own[2:]),
+        roles=() if summary is not None else tuple(pool for pool in (STATE, KV) if live.share(pool) is not None),
         tables=_workers(live),
         findings=live.findings,
         notes=tuple(f"{_name(other)}: {headline(other)}" for other in live.others),
@@ -34,6 +42,35 @@ def view(live: Live, moments: Sequence[Moment] = ()) -> View:
         pictures=drawn,
         said=("HC300", "HC301", "HC302", "HC303"),
     )
+
+
+def _waits(live: Live) -> Quantity:
+    """What binds of another kind, beside the pools of the first."""
+    model = live.workers[0].model
+    of = f"; {printable(model, LONGEST_MODEL)}" if model else ""
+    counts = f"{live.queued:,} wait, {live.running:,} run"
+    return Quantity(ENGINES.rows[live.engine].title, counts, "", f"{bound_by(live.binding)}{of}")
+
+
+def bound_by(pool: str | None) -> str:
+    """``the blocks bind``."""
+    return f"{NAMES[pool or OTHER]} {'bind' if pool == BLOCKS else 'binds'}"
+
+
+def _over_time(summary: Mapping[str, Any]) -> Iterator[Quantity]:
+    """Least and most of each figure of a watch, and the mean; last the requests, which the headline counts."""
+    for name, found in sorted(summary["figures"].items(), key=lambda pair: pair[0].startswith("requests")):
+        least, mean, most = (figure(name, found[end]) for end in ("min", "mean", "max"))
+        if least == most:
+            yield Quantity(label(name), least, "", "at each scrape")
+        else:
+            yield Quantity(label(name), f"{least} to {most}", "", f"{mean} on average")
+
+
+def _held_to(live: Live) -> Iterator[str]:
+    """What is as planned."""
+    if live.held:
+        yield f"as planned: {' or '.join(live.held)}"
 
 
 def _name(live: Live) -> str:
@@ -45,7 +82,10 @@ def _name(live: Live) -> str:
 def _balance(live: Live) -> str:
     """The ratio at which both pools run out together, at the length that requests have or that was given."""
     ratio, tokens = live.planned.get("ratio"), None if live.plan is None else live.plan.workload.mean_length
-    return f"r* = {ratio:.2f} at {float(tokens):,.0f} tokens a request" if isinstance(ratio, float) and tokens else ""
+    if not tokens:
+        return ""
+    balance = f"r* = {ratio:.2f} at " if isinstance(ratio, float) else "at "
+    return f"{balance}{float(tokens):,.0f} tokens a request"
 
 
 def _start(live: Live) -> str:
@@ -58,15 +98,14 @@ def _start(live: Live) -> str:
 def headline(live: Live) -> str:
     """What binds, in a line."""
     most = f" of {live.most:,}" if live.most and live.binding == STATE else ""
+    missed = sum(one.rule == "HC308" for one in live.told)
+    unread = f"; {missed:,} server{'' if missed == 1 else 's'} not read" if missed else ""
     counts = f"{live.running:,} run{most}"
     if not live.queued:
-        return f"no request waits: {counts}{_idle(live, (STATE, KV, BLOCKS))}"
+        return f"no request waits: {counts}{_idle(live, (STATE, KV, BLOCKS))}{unread}"
     wait = "1 request waits" if live.queued == 1 else f"{live.queued:,} requests wait"
-    if live.binding == OTHER or live.binding is None:
-        return f"{wait} for no pool: {counts}{_idle(live, (STATE, KV, BLOCKS))}"
-    verb = "bind" if live.binding == BLOCKS else "binds"
     others = [pool for pool in (STATE, KV, BLOCKS) if pool != live.binding]
-    return f"{NAMES[live.binding]} {verb}: {wait}, {counts}{_idle(live, others)}"
+    return f"{bound_by(live.binding)}: {wait}, {counts}{_idle(live, others)}{unread}"
 
 
 def _idle(live: Live, pools: Sequence[str]) -> str:
@@ -168,10 +207,7 @@ def _bound(moments: Sequence[Moment]) -> Iterator[Band]:
     for bound, run in runs:
         held = list(run)
         if bound is not None and held[-1][1].at > held[0][0].at:
-            verb = "bind" if bound == BLOCKS else "binds"
-            yield Band(
-                held[0][0].at - start, held[-1][1].at - start, f"{NAMES[bound]} {verb}", ROLES.get(bound, "limit")
-            )
+            yield Band(held[0][0].at - start, held[-1][1].at - start, bound_by(bound), ROLES.get(bound, "limit"))
 
 
 ROLES = {STATE: "state", KV: "kv", BLOCKS: "kv"}

@@ -14,6 +14,8 @@ from hybridcalc.live.worker import BLOCKS, Family, Pool, Worker
 
 PREFIX, LABEL = "vllm:", "engine"
 DOCUMENTS = ()
+DEFAULT_BLOCK = "16"
+"""What releases export whose workers settle the tokens of a block later."""
 COUNTERS = {
     "preempted": "num_preemptions_total",
     "prefix_queries": "prefix_cache_queries_total",
@@ -51,6 +53,7 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
             reasons=found.by("num_requests_waiting_by_reason", "reason"),
             counters=found.named(COUNTERS),
             settings={own: value for label, own in SETTINGS.items() if (value := _value(cache.get(label))) is not None},
+            block_tokens=None if cache.get("block_size") == DEFAULT_BLOCK else _number(cache.get("block_size")),
             source=scrape.source,
         )
 

@@ -1,15 +1,25 @@
 """What one worker of a running server holds: its pools, its requests, and counters that only grow."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.live.scrape import Sample, Scrape
+from hybridcalc.errors import InputError
+from hybridcalc.live.scrape import APART, Sample, Scrape
 
 STATE, KV, BLOCKS, LIMIT, OTHER = "state", "kv", "blocks", "limit", "other"
 """What may bind: a pool, the limit of requests, or nothing that memory is about."""
 CAPACITY = "capacity"
 """The reason of requests that wait for memory or for a place, as vLLM names it."""
+PLACE = "slot"
+"""The reason of requests that wait for a place alone, however much memory is free or full."""
 LONGEST_TEXT = 200
+LARGEST_FIGURE = 2.0**62
+SHARES = ("usage", "usage_perc", "hit_rate")
+"""What names of metrics that are a part of a whole end in."""
+LARGEST_SHARE = 1.001
+"""A whole, and what rounding makes of it."""
+OF_ONE_SERVER = ("model_name", "instance")
+"""Labels that have one value in all samples of a server."""
 
 
 class Pool(NamedTuple):
@@ -39,7 +49,7 @@ class Worker(NamedTuple):
     that it runs at most. ``counters``: what only grows: tokens evicted, requests preempted, tokens of prefixes asked
     for and found, drafts and those accepted; ``rates``: shares of the last moments where there is no counter.
     ``settings``: what it says of its own arguments, under the names of the engine's class. ``hints``: what else may
-    hold requests back.
+    hold requests back. ``block_tokens``: tokens of attention that a block holds.
     """
 
     engine: str
@@ -58,6 +68,7 @@ class Worker(NamedTuple):
     settings: Mapping[str, Any] = {}
     hints: tuple[str, ...] = ()
     source: str = ""
+    block_tokens: float | None = None
 
     def each(self, pool: str) -> float | None:
         """What a running request holds of a pool on average; None where that is not known."""
@@ -67,7 +78,7 @@ class Worker(NamedTuple):
     @property
     def waiting(self) -> float:
         """Requests that wait for memory or a place: all but those with another reason."""
-        return self.queued - sum(count for reason, count in self.reasons.items() if reason != CAPACITY)
+        return self.queued - sum(count for reason, count in self.reasons.items() if reason not in (CAPACITY, PLACE))
 
 
 class Family:
@@ -88,32 +99,44 @@ class Family:
                     own.setdefault(metric.removeprefix(self.prefix), []).append(sample)
         whole = parted.pop("", {}) if len(parted) > 1 else {}
         for name, found in parted.items():
-            yield name[:LONGEST_TEXT], Figures({**whole, **found})
+            yield name[:LONGEST_TEXT], Figures({**whole, **found}, self.scrape.source, self.prefix)
 
 
 class Figures:
     """The figures of one worker by name, without their prefix."""
 
-    def __init__(self, found: Mapping[str, list[Sample]]) -> None:
-        """Samples by the name of their metric."""
-        self.found = found
+    def __init__(self, found: Mapping[str, list[Sample]], source: str, prefix: str) -> None:
+        """Samples by the name of their metric; messages have the source and the engine's prefix."""
+        self.found, self.source, self.prefix = found, source, prefix
+
+    def _possible(self, name: str) -> Sequence[Sample]:
+        """The samples of a metric. Raises InputError where no server can have such a figure, or several have them."""
+        samples = self.found.get(name, ())
+        metric = f"{self.source}: {self.prefix}{name}"
+        for label in OF_ONE_SERVER:
+            if len({sample.labels[label] for sample in samples if label in sample.labels}) > 1:
+                raise InputError(f"{metric} is of several servers, told apart by {label}", fix=APART)
+        most, what = (LARGEST_SHARE, "share") if name.endswith(SHARES) else (LARGEST_FIGURE, "count")
+        for value in (sample.value for sample in samples):
+            if not 0 <= value <= most:
+                raise InputError(
+                    f"{metric} is {value:,.6g}, which no {what} can be", fix="is this the server's own text?"
+                )
+        return samples
 
     def __call__(self, *names: str) -> float | None:
         """The first of ``names`` that is there; of several ranks the largest, which are alike or rank 0's; of several
         priorities the whole, which is the largest too.
         """
         for name in names:
-            samples = self.found.get(name)
-            if samples:
+            if samples := self._possible(name):
                 return max(sample.value for sample in samples)
         return None
 
     def by(self, name: str, label: str) -> dict[str, float]:
         """A metric by the values of one of its labels, none of them without."""
         return {
-            value[:LONGEST_TEXT]: sample.value
-            for sample in self.found.get(name, ())
-            if (value := sample.labels.get(label))
+            value[:LONGEST_TEXT]: sample.value for sample in self._possible(name) if (value := sample.labels.get(label))
         }
 
     def labels(self, name: str) -> Mapping[str, str]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.output import terminal
-from hybridcalc.output.watching import bound_text, figure, label
 from hybridcalc.steps import Quantity
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -111,15 +110,3 @@ def print_rings(answer: Mapping[str, Any]) -> None:
     else:
         fitting = max(smallest_ring(answer["draft_tokens"] or 1), 16)
         terminal.notes(out, [f"--linear-replayssm-cache-len {fitting}"], label="use")
-
-
-def print_watch(summary: Mapping[str, Any]) -> None:
-    """What a server did while it was watched: least, mean and most of each figure, and what bound how long."""
-    out = terminal.console()
-    rows = [
-        (f"  {label(name)}", *(figure(name, found[end]) for end in ("min", "mean", "max")))
-        for name, found in summary["figures"].items()
-    ]
-    out.print()
-    terminal.listing(out, (f"  over {summary['seconds']:,.0f} s", "least", "mean", "most"), rows, right=(1, 2, 3))
-    terminal.notes(out, [bound_text(summary)])

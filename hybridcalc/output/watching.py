@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hybridcalc.live.watch import bound_text, figure, label
 from hybridcalc.output import terminal
 
 if TYPE_CHECKING:
@@ -19,26 +20,6 @@ class ShowsScrape(Protocol):
 
     def __call__(self, seconds: float, line: str, now: Mapping[str, float], summary: Mapping[str, Any]) -> None:
         """Show it."""
-
-
-def figure(name: str, value: float) -> str:
-    """A figure of a watch in few characters, shares in percent."""
-    if name.endswith(("_usage", "_rate")):
-        return f"{100 * value:.0f} %"
-    return f"{value:,.1f}" if name.startswith("slots") else f"{value:,.0f}"
-
-
-def label(name: str) -> str:
-    """The name of a figure in words."""
-    return name.replace("_", " ").replace("kv ", "KV ")
-
-
-def bound_text(summary: Mapping[str, Any]) -> str:
-    """What bound how long, and scrapes that failed."""
-    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in summary["bound"].items())
-    failed = f"; {summary['failed']:,} more could not be read" if summary["failed"] else ""
-    many = "1 scrape" if summary["scrapes"] == 1 else f"{summary['scrapes']:,} scrapes"
-    return f"bound, of {many}: {shares}{failed}"
 
 
 @contextmanager
@@ -75,5 +56,5 @@ def _table(seconds: float, line: str, now: Mapping[str, float], summary: Mapping
         style = next((colour for pool, colour in terminal.STYLES.items() if name.startswith(pool)), "")
         here = figure(name, now[name]) if name in now else ""
         table.add_row(Text(label(name), style), here, *(figure(name, over[end]) for end in ("min", "mean", "max")))
-    ends = f"{bound_text(summary)}; {seconds:,.0f} s, Ctrl-C ends it"
+    ends = f"{bound_text(summary)}; {seconds:,.0f} s from the first, Ctrl-C ends it"
     return Group(Text(line), table, Text(ends, terminal.QUIET))

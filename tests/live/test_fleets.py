@@ -96,7 +96,7 @@ def test_engines_beside_each_other_are_judged_apart(
     assert kinds["vllm"].total(BLOCKS) == BLOCK_PLAN.num_blocks
     wanted = None if not waiting else OTHER if reason == "deferred" else BLOCKS if usage > 0.95 else LIMIT
     assert kinds["vllm"].binding == wanted
-    assert kinds["llama.cpp"].binding == (OTHER if deferred else None)
+    assert kinds["llama.cpp"].binding == (LIMIT if deferred else None)
     assert [one["engine"] for one in found.to_dict().get("others", [])] == [one.engine for one in found.others]
 
 
@@ -192,7 +192,7 @@ def test_a_start_is_searched_once_while_pools_stay_as_they_are(monkeypatch: pyte
     assert len(searched) == 2
 
 
-def test_servers_are_named_in_a_table_and_only_those_of_the_plan_are_held_to_it(tmp_path: Path) -> None:
+def test_servers_are_named_in_a_table_and_each_is_held_to_the_plan(tmp_path: Path) -> None:
     files = []
     for number, text in enumerate(fleet()):
         files.append(tmp_path / f"{number}.txt")
@@ -216,8 +216,12 @@ def test_servers_are_named_in_a_table_and_only_those_of_the_plan_are_held_to_it(
         "2",
     ]
     plan.write_text(run("plan", "--json", *words)[1])
+    held = run("live", *map(str, files[:2]), "--expect", str(plan), "--json")
+    assert (held.code, [one for one in held.document["findings"] if one["rule"] == "HC307"]) == (0, [])
     held = run("live", *map(str, files), "--expect", str(plan), "--json")
-    assert {one["rule"] for one in held.document["findings"]} & {"HC307"} == set()
+    assert (held.code, [one for one in held.document["findings"] if one["rule"] == "HC307"]) == (1, [])
+    (other,) = held.document["others"]
+    assert "the plan is of SGLang, this is vLLM" in {one["message"] for one in other["findings"]}
     wrong = run("plan", "--json", "--rest", "19GiB", *words[2:])[1]
     plan.write_text(wrong)
     held = run("live", *map(str, files), "--expect", str(plan), "--json")

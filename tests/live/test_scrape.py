@@ -100,7 +100,7 @@ def test_what_a_server_does_wrong_is_one_line(server: str, path: str, message: s
         (b"sglang:num_running_reqs{a=", "text:1: no sample"),
         (b"up 1\nsglang:num_running_reqs{} x\n", "text:2: no sample"),
         (b"sglang:num_running_reqs NaN\n", "no metric of a server"),
-        (b"sglang:num_running_reqs 1e300\n", "no metric of a server"),
+        (b"sglang:num_running_reqs 1\n" * 2, "text: sglang:num_running_reqs stands twice with the same labels"),
         (b"{" * 100_000, "neither metrics nor a JSON document"),
         (b"go_goroutines 7\n", "wanted: /metrics with sglang:"),
         (b'sglang:num_running_reqs{a="' + b"x" * 5000 + b'"} 1\n', "text:1: more than 4,096 characters in a line"),
@@ -189,7 +189,10 @@ def test_a_watched_server_ends_in_a_summary(server: str, tmp_path: Path) -> None
     code, out, _ = run("live", server, "--watch", "100ms", "--scrapes", "2")
     assert code == 0
     assert out.count("the state pool binds") >= 2
-    assert "bound, of 2 scrapes: state 100 %" in out
+    assert "bound, of 2 scrapes over 0 s: state 100 %" in out
+    ends = [line for line in out.splitlines() if " s  the state pool binds" not in line]
+    assert len(ends) <= 12
+    assert any("state usage" in line and "at each scrape" in line for line in ends)
     code, out, _ = run("live", server, "--watch", "100ms", "--scrapes", "2", "--jsonl")
     assert [json.loads(line)["binding"] for line in out.splitlines()[:2]] == ["state", "state"]
     picture = tmp_path / "pools.svg"
