@@ -38,7 +38,7 @@ ASIDE = rb"[^():]{0,20}"
 LINE_END = re.compile(rb"[\n\v]")
 
 COUNT = rb"[0-9]{1,12}+(?:[,_'][0-9]{3}(?![0-9]))*+"
-COUNT_ENDS = rb"(?![A-Za-z_%{}]|[^\s]?[0-9]|[ \t]+[0-9]|[\x80-\xff]+[0-9])"
+COUNT_ENDS = rb"(?![A-Za-z_%{]|[^\s]?[0-9]|[ \t]+[0-9]|[\x80-\xff]+[0-9])"
 """No unit, no decimals, no further digits behind whatever byte got in between: then it would be another number."""
 CUT_COUNT = rb"[0-9](?:" + CUT + rb"[0-9,_']){0,16}?"
 
@@ -60,7 +60,7 @@ _CUT_DIGITS = rb"[0-9](?:" + CUT + rb"[0-9,]){0,12}+"
 _CUT_NUMBER = _CUT_DIGITS + rb"(?:" + CUT + rb"\." + CUT + _CUT_DIGITS + rb")?+"
 SIZE = _CUT_NUMBER + SPACE + rb"[GM]" + CUT + rb"(?:i" + CUT + rb")?B"
 SIZE_ENDS = rb"(?![A-Za-z0-9]|/s)"
-_NUMBER_ENDS = rb"(?![A-Za-z0-9_%{}]|\.[\n\v]*[0-9]|,[0-9]{3}|[\x80-\xff]+[0-9])"
+_NUMBER_ENDS = rb"(?![A-Za-z0-9_%{]|\.[\n\v]*[0-9]|,[0-9]{3}|[\x80-\xff]+[0-9])"
 _NUMBER = rb"[0-9]{1,9}(?:,[0-9]{3})*+(?:\.[0-9]{1,9})?"
 
 _DIGITS = re.compile(rb"-?[0-9][0-9,_'.]*")

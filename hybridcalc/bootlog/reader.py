@@ -49,6 +49,9 @@ chunks; and how far such a line may reach.
 """
 _UNZIPPED_AT_ONCE = 2**14
 
+_UNFINISHED = re.compile(rb"(?:-?[0-9][0-9.,_]*|[=:][ ]*'[^'\n]{0,200})\Z")
+"""A number or a quoted name that a log without a last line end stops in: more of it may have stood there."""
+_CLOCK = re.compile(rb"[0-9]:[0-9]{2}:[0-9]{2}")
 _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
 _GZIP = b"\x1f\x8b"
@@ -94,6 +97,8 @@ def scan(stream: BinaryIO, remarks: list[str] | None = None, *, whole: bool = Tr
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
+        if not chunk:
+            del held[_whole(held, first=not base) :]
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
         every = not chunk and not base and len(held) <= SHORT_BYTES
         sampled = not every and chunks < SAMPLED_CHUNKS
@@ -128,6 +133,13 @@ def scan(stream: BinaryIO, remarks: list[str] | None = None, *, whole: bool = Tr
             yield from serving.last()
             said.append(f"read up to line {line:,}, {base >> 20:,} MiB; --all reads the rest")
             return
+
+
+def _whole(text: bytearray, *, first: bool) -> int:
+    """Where the last figure of a log that is cut off begins, else the end. One line that no logger wrote is quoted."""
+    unfinished = _UNFINISHED.search(text, max(0, len(text) - BEFORE_BYTES))
+    quoted = first and b"\n" not in text and not _CLOCK.search(text)
+    return len(text) if unfinished is None or quoted else unfinished.start()
 
 
 class _Serving:

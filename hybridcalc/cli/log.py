@@ -1,5 +1,6 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,9 @@ from hybridcalc.units import MOST_SLOTS
 if TYPE_CHECKING:
     from hybridcalc.diagnosis.answer import Diagnosis
     from hybridcalc.diagnosis.expectation import ExpectedPlan
+    from hybridcalc.engines.engine import Engine
 
+_RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\.post[0-9]+)?")
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -112,25 +115,47 @@ def _printed(last: "Diagnosis | None") -> Launched:
     return found
 
 
+def _to_set(last: "Diagnosis | None") -> tuple[str, str]:
+    """The flags that are to be set, and why: what a boot that failed needs, else the first suggestion, the safest."""
+    failed = [one for one in last.findings if one.severity == "error"] if last is not None else []
+    if mend := next((one for one in failed if one.mend), None):
+        flags = " ".join(mend.mend or ())
+        return flags, f"{flags}: {mend.message}"
+    if failed:
+        return "", f"nothing to set is known that mends this: {failed[0].message}"
+    if last is None or not last.suggestions:
+        return "", "nothing to set is known"
+    first = last.suggestions[0]
+    return first.flags, f"{first.flags}: {first.effect}{first.price}"
+
+
+def _released(engine: "Engine", form: str, named: str | None, last: "Diagnosis | None") -> tuple[str, str]:
+    """The release of the image, and what is to be said of it: the one that is named, else the newest that is known."""
+    said = named or (last.version if last is not None else None) or ""
+    release = said.removeprefix("v")
+    if _RELEASE.fullmatch(release) and engine.knows(release):
+        return release, ""
+    newest = engine.releases[-1]
+    of = f"the log is of {engine.title} {said}" if said else "the log names no release"
+    return newest, "" if form == "cmd" else f"; {of}: the image is {newest}, the newest known here"
+
+
 def _emit(form: str, given: Launched | None, last: "Diagnosis | None") -> None:
-    """The launch line of the last boot, as it is given or else printed, with the first thing to set, which is the
-    safest, as a deployment file; of the release that the log names, where it is known.
+    """The launch line of the last boot, as it is given or else printed, with what is to be set, as a deployment file;
+    of the release that the log names, where it names one.
     """
     launch = given or _printed(last)
     from hybridcalc.engines.document import launch_named
     from hybridcalc.manifests.emit import Emitted, emitted
 
-    engine, args, about = ENGINES[launch.engine], launch.args, "nothing to set is known"
-    if last is not None and last.suggestions:
-        first = last.suggestions[0]
-        args, about = engine.changed(args, first.flags), f"{first.flags}: {first.effect}{first.price}"
-    if given is None:
-        about += "; of the arguments in the log, those that bear on memory"
-    logged = last.version if last is not None and last.version and engine.knows(last.version) else None
+    engine, (flags, about) = ENGINES[launch.engine], _to_set(last)
+    args = engine.changed(launch.args, flags) if flags else launch.args
+    about += f"; of the arguments in the {'log' if given is None else 'launch line'}, those that bear on memory"
     if launch.model is None:
         raise InputError("--emit: the launch line names no model: write it in --command")
     line, ranks = launch_named(engine, launch.model, args.given()), engine.ranks(args)
-    version = engine.release(args.engine_version or logged)
+    version, assumed = _released(engine, form, args.engine_version, last)
+    about += assumed
     typer.echo(emitted(form, Emitted(engine, version, tuple(line["argv"]), line["env"], ranks, about=about)), nl=False)
 
 

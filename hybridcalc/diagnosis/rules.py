@@ -81,6 +81,8 @@ RULES = (
 _BY_ID = {rule.id: rule for rule in RULES}
 
 
-def finding(rule: str, message: str, fix: str = "", *, severity: str | None = None) -> Finding:
-    """A finding of ``rule``, with its own severity unless another is given."""
-    return Finding(rule, severity or _BY_ID[rule].severity, message, fix)
+def finding(
+    rule: str, message: str, fix: str = "", *, severity: str | None = None, mend: tuple[str, str] | None = None
+) -> Finding:
+    """A finding of ``rule``, with its own severity unless another is given; ``mend``: the flag and value of the fix."""
+    return Finding(rule, severity or _BY_ID[rule].severity, message, fix, mend=mend)

@@ -346,3 +346,27 @@ def test_a_long_log_is_not_read_on_after_its_boot() -> None:
 def test_a_padded_number_is_whole_only_where_what_follows_proves_it() -> None:
     assert "context_len" not in figures("max_total_num_tokens=5, context_len=262" + " " * 150 + "144 and more\n")
     assert figures("max_total_num_tokens=5, context_len=262" + " " * 9 + "144, available\n").get("context_len") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("[2026-02-27 17:10:28 TP0] Mamba Cache is allocated. max_mamba_cache_size: 8", {"max_mamba_cache_size": 8}),
+        ("[2026-02-27 17:10:28 TP0] KV Cache is allocated. #tokens: 58", {"kv_tokens": 58}),
+        ("[2026-02-27 17:10:28 TP0] max_total_num_tokens=580364, context_len=26", {"context_len": 26}),
+        ("KV Cache is allocated.\n#tokens: 58", {"kv_tokens": 58}),
+        ("[2026-02-27 17:10:28] Using KV cache dtype: bfloat16\nfull token usage: 0.9", {}),
+    ],
+)
+def test_a_number_that_the_end_of_a_log_may_have_cut_is_not_there(text: str, cut: dict[str, Any]) -> None:
+    """What a log stops in may be the beginning of a longer number; in front of a line end it is whole."""
+    whole = figures(text + "\n")
+    assert cut.items() <= whole.items()
+    assert figures(text) == {name: value for name, value in whole.items() if name not in cut}
+
+
+def test_a_quoted_name_that_the_end_of_a_log_cuts_is_not_there() -> None:
+    """A model's name without its closing quote may be any longer one."""
+    (boot,) = assemble(scan(io.BytesIO(b"x\nKV Cache is allocated. #tokens: 58\nserver_args=ServerArgs(tp_size=8, "
+                                       b"model_path='Qwen/Qwen3.6-27"))).boots  # fmt: skip
+    assert boot.word("arguments", "model_path") is None and boot.count("arguments", "tp_size") == 8

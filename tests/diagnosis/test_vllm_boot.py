@@ -240,3 +240,36 @@ def test_a_start_with_a_draft_model_is_one_start_and_its_draft_tokens_are_known(
     assert (answered.version or "").startswith("0.19.2rc1.dev134+gfe9c3d6c5")
     assert present(answered.derived).to_dict()["num_blocks"] == 1001
     assert [one.message.partition(" layers")[0] for one in answered.findings if one.rule == "HC141"] == ["5"]
+
+
+LIMITED = """\
+INFO 09-01 10:00:00 [utils.py:278] non-default args: {'model': 'some/thing', 'max_num_seqs': 4}
+INFO 09-01 10:01:00 [gpu_worker.py:508] Available KV cache memory: 18.86 GiB
+INFO 09-01 10:01:01 [kv_cache_utils.py:2146] GPU KV cache size: 239,023 tokens
+INFO 09-01 10:01:01 [kv_cache_utils.py:2147] Maximum concurrency for 32,768 tokens per request: 7.29x
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "length", "said", "severity", "fix"),
+    [
+        (3, None, "3 run", "note", ""),
+        (4, 8192, "4 run at once", "note", ""),
+        (6, None, "4 run at once", "warning", "--max-num-seqs 6"),
+        (9, 8192, "4 run at once", "warning", "--max-num-seqs 9 with more memory for the cache, or fp8 KV"),
+    ],
+)
+def test_no_more_run_than_the_engine_lets(wanted: int, length: int | None, said: str, severity: str, fix: str) -> None:
+    """max_num_seqs stops requests that the blocks would hold; where these lack as well, both are to be raised."""
+    found = answer(LIMITED, workload=Workload(((length, 1),) if length else (), wanted))
+    (one,) = [item for item in found.findings if item.rule == "HC155"]
+    assert (one.severity, one.fix) == (severity, fix)
+    assert said in one.message or wanted < 4
+    assert ("4 requests of 8,192 tokens run at once" if length else "--max-num-seqs 4 run") in found.meaning
+
+
+def test_tokens_that_are_printed_are_not_computed_again() -> None:
+    """7.29 x 32,768 would be 238,878: the printed 239,023 are exact."""
+    found = answer(LIMITED)
+    assert "239,023 tokens together" in found.meaning
+    assert found.derived.capacity_tokens == (239_023, 239_023)

@@ -90,3 +90,63 @@ def test_printed_arguments_are_a_launch(log: str, flags: tuple[str, ...], tmp_pa
 
 def test_a_log_without_a_boot_is_no_launch() -> None:
     assert run("log", "README.md", "--emit", "cmd").err.startswith("error: --emit: no boot is in the log")
+
+
+ARGUMENTS = """\
+(APIServer pid=1) INFO 09-01 10:00:00 [utils.py:278] non-default args: {{'model': 'Qwen/Qwen3.6-27B', {last}}}
+(EngineCore pid=107) INFO 09-01 10:00:10 [core.py:114] Initializing a V1 LLM engine (v{version}) with config: \
+model='Qwen/Qwen3.6-27B', tensor_parallel_size=1
+(EngineCore pid=107) INFO 09-01 10:01:00 [gpu_worker.py:508] Available KV cache memory: 5.98 GiB
+"""
+REFUSED = """\
+(EngineCore pid=107) ERROR 09-01 10:01:01 [core.py:900] ValueError: To serve at least one request with the models's \
+max seq len (262144), (16.55 GiB KV cache is needed, which is larger than the available KV cache memory (5.98 GiB). \
+Based on the available memory, the estimated maximum model length is 90000. Try increasing `gpu_memory_utilization`
+"""
+
+
+def of_log(tmp_path: Path, form: str, last: str, version: str = "0.24.1", more: str = "") -> str:
+    log = tmp_path / "boot.log"
+    log.write_text(ARGUMENTS.format(last=last, version=version) + more, encoding="utf-8")
+    return run("log", str(log), "--emit", form).out
+
+
+@pytest.mark.parametrize(
+    ("last", "flag"),
+    [
+        ("'tensor_parallel_size': 2", "-tp 2"),
+        ("'max_num_seqs': 4", "--max-num-seqs 4"),
+        ("'gpu_memory_utilization': 0.8", "--gpu-memory-utilization 0.8"),
+        ("'max_num_seqs': 4, 'max_model_len': 32768", "--max-model-len 32768"),
+    ],
+)
+def test_the_last_argument_that_a_log_prints_is_written_too(tmp_path: Path, last: str, flag: str) -> None:
+    """The brace that closes the arguments ends a number, as a comma does."""
+    assert flag.removeprefix("-tp") in of_log(tmp_path, "cmd", last)
+
+
+@pytest.mark.parametrize("version", ["0.27.1", "0.24.1", "0.24.0"])
+def test_the_image_is_of_the_release_that_the_log_names(tmp_path: Path, version: str) -> None:
+    text = of_log(tmp_path, "compose", "'max_num_seqs': 4", version)
+    assert f"image: vllm/vllm-openai:v{version}\n" in text and "newest known" not in text
+
+
+def test_an_image_that_the_log_does_not_name_is_said_to_be_assumed(tmp_path: Path) -> None:
+    text = of_log(tmp_path, "kubernetes", "'max_num_seqs': 4", "0.24.2.dev7+gabc")
+    assert "the log is of vLLM 0.24.2.dev7" in text.splitlines()[0] and "the newest known here" in text.splitlines()[0]
+    assert "newest" not in of_log(tmp_path, "cmd", "'max_num_seqs': 4", "0.24.2.dev7+gabc")
+
+
+def test_a_failed_boot_is_written_with_what_mends_it(tmp_path: Path) -> None:
+    """The length that the refusal names in place of the one that failed."""
+    text = of_log(tmp_path, "cmd", "'max_model_len': 262144", more=REFUSED)
+    assert "--max-model-len 90000" in text and "262144" not in text.partition("\n")[2]
+    assert text.startswith("# --max-model-len 90000: one request of 262,144 tokens does not fit")
+
+
+def test_a_failure_that_no_flag_is_known_for_is_said(tmp_path: Path) -> None:
+    died = (
+        "(EngineCore pid=107) ERROR 09-01 10:01:02 [core.py:900] ValueError: No available memory for the cache blocks\n"
+    )
+    text = of_log(tmp_path, "cmd", "'max_model_len': 262144", more=died)
+    assert text.startswith("# nothing to set is known that mends this: no memory for the cache")

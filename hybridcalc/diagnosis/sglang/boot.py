@@ -377,7 +377,11 @@ def _wanted(case: Case) -> None:
     each = case.slots_per_request or case.derived.slots_per_request
     if wanted is None:
         return
-    takes, fixes, admitted = list[str](), list[str](), [pools.requests] if pools.requests is not None else []
+    asked = case.flags.args.max_running_requests
+    limit = pools.requests
+    if limit is None and asked is not None:
+        limit = max(1, asked // max(1, case.flags.args.attn_dp_size))
+    takes, fixes, admitted = list[str](), list[str](), [limit] if limit is not None else []
     if each and pools.slots is not None:
         admitted.append(pools.slots // each)
         takes.append(f"{wanted * each:,} slots ({wanted} x {each}) of {pools.slots:,}")
@@ -391,7 +395,7 @@ def _wanted(case: Case) -> None:
     if not admitted:
         return
     run = min(admitted) if case.derived.requests is None else min(*admitted, case.derived.requests)
-    if pools.requests is not None and pools.requests < wanted and not case.boot.of("capped"):
+    if limit is not None and limit < wanted and not case.boot.of("capped"):
         fixes.append(f"--max-running-requests {wanted}")
     said = f"{requests_text(wanted)} want " + " and ".join(takes) if takes else f"{requests_text(wanted)} are wanted"
     if run < wanted:

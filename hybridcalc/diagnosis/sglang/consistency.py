@@ -240,11 +240,13 @@ def _solved(answer: Diagnosis, before: Fraction, after: Fraction) -> None:
     per = answer.boot.size("refused_hybrid", "per_slot")
     needed = (per.value if per is not None else Fraction(0)) * FEWEST_SLOTS
     least = 1 - (after - needed) / before
+    mend = None
     if least >= HIGHEST_FRACTION:
         fix = f"{both}: {_NO_FRACTION}, none leaves more than that; {_LESS_WEIGHTS}"
     else:
-        fix = f"{both}: --mem-fraction-static {ceil(1000 * least) / 1000:g} at least"
-    answer.findings = [one._replace(fix=fix) if one.rule == "HC120" else one for one in answer.findings]
+        mend = "--mem-fraction-static", f"{ceil(1000 * least) / 1000:g}"
+        fix = f"{both}: {' '.join(mend)} at least"
+    answer.findings = [one._replace(fix=fix, mend=mend) if one.rule == "HC120" else one for one in answer.findings]
 
 
 def _serves_none(error: Record) -> str:
@@ -256,14 +258,16 @@ def _serves_none(error: Record) -> str:
 def _refused_small(boot: Boot, error: Record) -> Finding:
     per = error.count("slots_per_request")
     fix = f"--max-mamba-cache-size {per + 1} at least, " if per is not None else ""
-    return finding("HC121", _serves_none(error), fix + "or more memory for the pools")
+    mend = ("--max-mamba-cache-size", str(per + 1)) if per is not None else None
+    return finding("HC121", _serves_none(error), fix + "or more memory for the pools", mend=mend)
 
 
 def _clamped_to_none(boot: Boot, error: Record) -> Finding:
     per = error.count("slots_per_request")
     least = f"--max-mamba-cache-size {per}" if per is not None else "a larger --max-mamba-cache-size"
     fix = f"{least} at least, a higher --mamba-full-memory-ratio, or --mamba-ssm-dtype bfloat16"
-    return finding("HC121", _serves_none(error), fix)
+    mend = ("--max-mamba-cache-size", str(per)) if per is not None else None
+    return finding("HC121", _serves_none(error), fix, mend=mend)
 
 
 def _refused_tokens(boot: Boot, error: Record) -> Finding:
@@ -317,7 +321,9 @@ def _exception(boot: Boot, error: Record) -> Finding:
     pages, (step, _) = error.count("page_size"), moment_before(boot, error)
     message = f"line {error.line}: {error.word('raised') or 'an exception'} ended the scheduler {step}".rstrip()
     if pages is not None:
-        return finding("HC128", f"{message}: it wants pages of {pages}", f"--page-size {pages}")
+        return finding(
+            "HC128", f"{message}: it wants pages of {pages}", f"--page-size {pages}", mend=("--page-size", str(pages))
+        )
     return finding("HC128", message, "the traceback's last lines say what it lacked")
 
 

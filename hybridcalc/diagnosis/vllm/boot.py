@@ -90,7 +90,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         _exact(answer, derived, fitting[0], said, question.workload, one=one, sure=not unknown)
     elif not unknown or not fitting:
         _undecided(answer, said, question.model)
-    _wanted(answer, derived, said, question.workload)
+    _wanted(answer, derived, said, question.workload, known.args.max_num_seqs)
     if unknown:
         if fitting:
             same = f"{unknown} is no preset of these pages; they are those of {answer.names}"
@@ -98,7 +98,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         like = f", pages as of {answer.model_guess}" if decided else ""
         answer.model_guess = f"{unknown}{like}"
     head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
-    parts = [*_of_length(answer, derived, said, question.workload), *_verdict(answer, said)]
+    limit = known.args.max_num_seqs
+    of_length = _of_length(answer, derived, said, question.workload, limit)
+    parts = [*of_length, *_verdict(answer, said, None if of_length else limit)]
     answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), parts, failed)
     return answer
 
@@ -190,16 +192,17 @@ def _meaning(answer: Diagnosis, derived: VllmDerived, said: Figures) -> None:
     if said.concurrency is None or said.length is None:
         return
     times, length = said.concurrency, said.length
+    printed = said.tokens if said.tokens is not None and is_capacity(said.tokens, times, length) else None
     low, high = (bound * length for bound in times.interval)
-    capacity = int(times.value * length)
-    derived.capacity_tokens = (int(low), int(high))
-    numbers = f"{times.text} x {length:,}"
+    capacity = printed or int(times.value * length)
+    derived.capacity_tokens = (printed, printed) if printed else (int(low), int(high))
+    numbers = f"{times.text} x {length:,}" + (", as printed" if printed else "")
     answer.step(
         "capacity", "concurrency x max_model_len", numbers, capacity, "tokens", "vLLM v1/core/kv_cache_utils.py"
     )
     if said.tokens is None:
         return
-    if is_capacity(said.tokens, times, length):
+    if printed is not None:
         derived.tokens_mean = "concurrency x max_model_len"
         if answer.candidates or any(answer.boot.of(kind) for kind in _OF_STATES):
             are = f"are {times.text} requests of {length:,}: of shorter requests they are fewer"
@@ -240,30 +243,36 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
         answer.find("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}")
 
 
-def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload) -> None:
-    """Whether the requests that are asked for run, of their length or else of max_model_len."""
+def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, limit: int | None) -> None:
+    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit``."""
     wanted, run, of = workload.wanted, derived.requests, workload.describe()
     if workload.mean_length is None or run is None:
         run = int(said.concurrency.value) if said.concurrency is not None else None
         of = f"{said.length:,} tokens" if said.length is not None else ""
     if wanted is None or run is None:
         return
+    limited, short = limit is not None and limit < wanted, run < wanted and answer.binding != "limit"
+    run = min(run, limit) if limit is not None else run
     blocks, each = derived.num_blocks, derived.blocks_per_request
     takes = f", {wanted * each:,} blocks of {blocks:,}" if each and blocks and workload.mean_length is None else ""
     said_of = f"{requests_text(wanted)} of {of} are wanted{takes}: {run:,} run at once"
-    if run < wanted:
-        more = [
-            "more memory for the cache",
-            *(["fp8 KV"] if not any(c.kv_dtype == "fp8" for c in answer.candidates) else []),
-        ]
-        more += ["a shorter --max-model-len"] if workload.mean_length is None else []
-        answer.find("HC155", said_of, f"--max-num-seqs {wanted}" if answer.binding == "limit" else ", or ".join(more))
-    else:
+    if run >= wanted:
         answer.find("HC155", said_of, severity="note")
+        return
+    fixes = [f"--max-num-seqs {wanted}"] if limited or answer.binding == "limit" else []
+    if short:
+        less = [] if any(c.kv_dtype == "fp8" for c in answer.candidates) else ["fp8 KV"]
+        less += ["a shorter --max-model-len"] if workload.mean_length is None else []
+        fixes.append(", or ".join(["more memory for the cache", *less]))
+    answer.find("HC155", said_of, " with ".join(fixes))
 
 
-def _of_length(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload) -> list[str]:
-    """How many requests of the length that is asked for fit: by the plan, else no fewer than of max_model_len."""
+def _of_length(
+    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, limit: int | None
+) -> list[str]:
+    """How many requests of the length that is asked for fit: by the plan, else no fewer than of max_model_len; and no
+    more than ``limit`` in either.
+    """
     length = workload.mean_length
     if length is None or said.length is None:
         return []
@@ -275,7 +284,10 @@ def _of_length(answer: Diagnosis, derived: VllmDerived, said: Figures, workload:
         return [f"{requests_text(derived.requests)} of {workload.describe()} fit"]
     if said.concurrency is None or said.concurrency.value < 1:
         return []
-    return [f"the blocks hold at least {requests_text(int(said.concurrency.value))} of {workload.describe()}"]
+    least = int(said.concurrency.value)
+    if limit is not None and limit <= least:
+        return [f"{requests_text(limit)} of {workload.describe()} run at once"]
+    return [f"the blocks hold at least {requests_text(least)} of {workload.describe()}"]
 
 
 def _exact(
@@ -330,11 +342,14 @@ def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
     return None
 
 
-def _verdict(answer: Diagnosis, said: Figures) -> list[str]:
+def _verdict(answer: Diagnosis, said: Figures, limit: int | None) -> list[str]:
     """What a boot that did not fail comes to, as far as its log goes."""
     if said.concurrency is not None and said.length is not None:
-        together = f"{int(said.concurrency.value * said.length):,} tokens together"
-        return [f"{said.concurrency.text} requests of {said.length:,} tokens at once", together]
+        times, length = said.concurrency, said.length
+        printed = said.tokens is not None and is_capacity(said.tokens, times, length)
+        together = f"{said.tokens if printed else int(times.value * length):,} tokens together"
+        most = [f"--max-num-seqs {limit} run"] if limit is not None and limit < times.value else []
+        return [f"{times.text} requests of {length:,} tokens at once", *most, together]
     if said.tokens is not None:
         return [f"{said.tokens:,} tokens"]
     if said.available is not None:

@@ -41,11 +41,12 @@ def _not_free(boot: Boot, error: Record) -> Finding:
     if free is not None and requested is not None:
         message = f"{free.text} GiB are free at the start, {requested.text} are asked for"
         message += f" by --gpu-memory-utilization {asked.number:g}" if asked is not None else ""
-    fix = "lower --gpu-memory-utilization, or free the GPU"
+    fix, mend = "lower --gpu-memory-utilization, or free the GPU", None
     if free is not None and total is not None and 0 < free.value < total.value:
         most = floor(1000 * free.value / total.value) / 1000
         fix = f"--gpu-memory-utilization {most:g} at most, or free the GPU of what else runs on it"
-    return finding("HC129", message, fix)
+        mend = "--gpu-memory-utilization", f"{most:g}"
+    return finding("HC129", message, fix, mend=mend)
 
 
 _NO_CAUSE = (
@@ -103,9 +104,9 @@ def _too_many_sequences(boot: Boot, error: Record) -> Finding:
     shown = f"{asked:,} sequences" if asked is not None else "the sequences"
     has = f", there are {blocks:,}" if blocks is not None else ""
     fix = f"--max-num-seqs {blocks}" if blocks is not None else "lower --max-num-seqs"
-    return finding(
-        "HC126", f"{shown} need a block each{has}", f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs"
-    )
+    more = f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs"
+    mend = ("--max-num-seqs", str(blocks)) if blocks else None
+    return finding("HC126", f"{shown} need a block each{has}", more, mend=mend)
 
 
 def _one_request(boot: Boot, error: Record) -> Finding:
@@ -119,9 +120,9 @@ def _one_request(boot: Boot, error: Record) -> Finding:
     elif stored is not None:
         message += f": {stored:,} tokens do"
     fix = f"--max-model-len {longest}" if longest is not None else "lower --max-model-len"
-    if boot.of("oom") or boot.of("startup_refused"):
-        return finding("HC127", message, f"{fix}: there is no more memory for the cache")
-    return finding("HC127", message, f"{fix}, or raise --gpu-memory-utilization")
+    full = boot.of("oom") or boot.of("startup_refused")
+    fix += ": there is no more memory for the cache" if full else ", or raise --gpu-memory-utilization"
+    return finding("HC127", message, fix, mend=("--max-model-len", str(longest)) if longest else None)
 
 
 def _no_token(boot: Boot, error: Record) -> Finding:
