@@ -191,7 +191,8 @@ class View(NamedTuple):
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
     in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
-    set hold already. ``essential``: figures beyond which the first note tells more than another.
+    set hold already. ``essential``: figures beyond which the first note tells more than another. ``fewest``: those that
+    are worth more than a second thing to set.
     """
 
     title: str
@@ -216,6 +217,7 @@ class View(NamedTuple):
     inputs: Callable[[], tuple[tuple[str, str], ...]] = tuple
     said: tuple[str, ...] = ()
     essential: int = 3
+    fewest: int = 2
 
 
 def html_of(view: View) -> str:

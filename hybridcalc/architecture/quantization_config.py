@@ -131,7 +131,9 @@ def _compressed(given: Mapping[str, Any]) -> Quantization:
     if not only:
         raise InputError("compressed-tensors without config_groups", fix="give --weights SIZE")
     listed = tuple(only) if {pattern for pattern, _ in only} != {"re:.*"} else ()
-    return Quantization(f"compressed-tensors {only[0][1].name}", only[0][1], _names(given, "ignore"), listed, head=True)
+    leanest = sorted({scheme for _, scheme in only}, key=lambda scheme: scheme.bits)
+    method = f"compressed-tensors {' and '.join(dict.fromkeys(scheme.name for scheme in leanest))}"
+    return Quantization(method, only[0][1], _names(given, "ignore"), listed, head=True)
 
 
 def _of_weights(weights: Mapping[str, Any], layout: str) -> Scheme:

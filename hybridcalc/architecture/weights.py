@@ -133,8 +133,11 @@ def parameters(model: Architecture) -> Parameters:
     """
     build = _builder(model.architecture)
     if build is None or model.hidden_size is None:
+        said = f"no closed form of the parameters of {model.architecture}"
+        if build is not None:
+            said = "its preset says no hidden size, and with it no parameters: give its config.json"
         raise NotModelled(
-            f"{model.name}: no closed form of the parameters of {model.architecture}",
+            f"{model.name}: {said}",
             lacking=f"parameters of {model.architecture}",
             fix="give --weights SIZE, or a folder with its safetensors",
         )

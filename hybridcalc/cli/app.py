@@ -242,9 +242,29 @@ def _report(failure: Exception) -> int:
 def _complain(message: str, fix: str) -> None:
     if sys.stderr is None:
         return
-    lines = [f"error: {message}"] + ([f"       {fix}"] if fix else [])
+    lines = _within(_columns(), f"error: {message}") + (_within(_columns(), f"       {fix}") if fix else [])
     with contextlib.suppress(OSError):  # nobody can read it then; the exit code still says it
         print("\n".join(line.encode("utf-8", "replace").decode() for line in lines), file=sys.stderr, flush=True)
+
+
+def _columns() -> int:
+    """Columns of the terminal that errors go to, COLUMNS before it; 0 for a pipe or file, where lines stay whole."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdecimal() and len(said) < 6:
+        return int(said)
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+    return 0
+
+
+def _within(columns: int, line: str) -> list[str]:
+    """A line of an error in as many as it takes, continued under its text."""
+    if len(line) <= columns or not columns:
+        return [line]
+    from textwrap import wrap
+
+    lead = " " * len("error: ")
+    return wrap(line, max(columns, 3 * len(lead)), subsequent_indent=lead, break_on_hyphens=False)
 
 
 def _leave(code: int) -> NoReturn:

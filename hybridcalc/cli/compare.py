@@ -158,6 +158,7 @@ def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workl
     answer: Any
     try:
         answer = served.plan(model, asked.args, question.memory(model, asked.args), work)
+        answer.of_words = question.passed_over(asked)
     except MemoryUnknown:
         raise InputError("nothing names its GPU", fix=f"add --gpu NAME, or --{served.memory_option} SIZE") from None
     except Refusal as refusal:

@@ -214,7 +214,7 @@ def _asked(model: str | None, command: str | None, length: int | None) -> LiveQu
     found = LiveQuestion(None if model is None else options.model(model), length=length)
     if command is None:
         return found
-    from hybridcalc.cli.plan_inputs import launch_of
+    from hybridcalc.cli.launch_text import launch_of
 
     launch = launch_of([command])
     engine = launch.engine or ENGINES.usual

@@ -167,7 +167,7 @@ def _expected(path: str) -> "ExpectedPlan":
 
 def _launch(text: str) -> Launched:
     """What a launch line starts; it may stand in a script or on stdin, as for ``plan``."""
-    from hybridcalc.cli.plan_inputs import launch_of
+    from hybridcalc.cli.launch_text import launch_of
 
     launch = launch_of([text])
     engine = launch.engine or ENGINES.usual

@@ -172,7 +172,9 @@ def _planned(
     model = first.model if first is not None and first.asked.model == asked.model else options.model(asked.model)
     try:
         rest = question.memory(model, asked.args, None if first is None else (first.model, first.asked.args))
-        return Side(flags, asked, model, question.engine.plan(model, asked.args, rest, work))
+        answer = question.engine.plan(model, asked.args, rest, work)
+        answer.of_words = question.passed_over(asked)
+        return Side(flags, asked, model, answer)
     except Refusal as refusal:
         untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal)
         return Side(flags, asked, model, untyped or refusal)
@@ -183,6 +185,7 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
         answer.fix = _remedies(question, side, answer.rule, answer.fix, work)
+        remarks += [found.message for found in question.passed_over(side.asked)]
         then = partial(_mended, question, side, answer.fix, work)
         view = partial(refusal_view, engine, f"{side.asked.model} on {engine.title}", answer, remarks, then)
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})

@@ -7,7 +7,6 @@ words, one quoted text, the path of a script, or ``-`` for stdin; it is read and
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
+from hybridcalc.findings import Finding
 from hybridcalc.shell.flags import FlagTable
 from hybridcalc.shell.source import ELISIONS
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from hybridcalc.reuse.requests import Workload as Traffic
     from hybridcalc.shell.launch import Launch
 
-LARGEST_SCRIPT_BYTES = 2**20
 MOST_NAMES = 100
 MOST_SHOWN = 4
-_MODELFILE = re.compile(r"modelfile([.-].*)?|.*\.modelfile", re.IGNORECASE)
+UNKNOWN_FLAG = "HC071"
 _FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -39,13 +38,14 @@ class LaunchWords(NamedTuple):
 
     ``strict`` words were typed for this command, where a flag nobody knows is a mistake; the others come from a launch
     line, whose engine may be newer than the list of its flags. ``mounted`` is what a container finds where the line
-    looks for its model.
+    looks for its model, ``script`` the file that the line stands in.
     """
 
     words: tuple[str, ...]
     env: dict[str, str]
     strict: bool
     mounted: str | None = None
+    script: str | None = None
 
 
 class Asked(NamedTuple):
@@ -106,16 +106,28 @@ class Question(NamedTuple):
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (self.assumed, asked.taken, asked.uneven))]
-        if asked.unknown:
-            shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
-            shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
-            said.append(f"passed over, since no {self.engine.title} known here has it: {shown}")
-        return said
+        said = (self.assumed, asked.taken, asked.uneven)
+        return [*self.engine.remarks(asked.args, self.known), *filter(None, said)]
+
+    def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
+        """That words are passed over which no list of the engine's flags has, in a warning; nothing without such."""
+        if not asked.unknown:
+            return ()
+        shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
+        shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
+        said = f"no {self.engine.title} known here takes {shown}: the server may not start"
+        return (Finding(UNKNOWN_FLAG, "warning", said, "leave it out"),)
 
     def _read(self, more: Sequence[str]) -> Asked:
         unknown: list[str] = []
-        model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
+        try:
+            model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
+        except InputError as error:
+            if self.launch.script is not None:
+                from hybridcalc.cli.launch_text import place_in
+
+                error.message = f"{place_in(self.launch.script)}: {error.message}"
+            raise
         model = model or self.launch.mounted
         if unknown and self.launch.strict:
             raise InputError(
@@ -175,6 +187,10 @@ def question(
     said = launch_words(
         options.spelt_for(served, words), line, env, own, served.flags, served.model_flag, served.environment, command
     )
+    if launch is not None:
+        from hybridcalc.cli.launch_text import script_of
+
+        said = said._replace(script=script_of(launch))
     known = memory_of(given)
     served.check_memory(known)
     return Question(served, said, {**given, "gpu": known.gpu}, known, assumed)
@@ -206,18 +222,11 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    return None if launch is None else launch_of(launch)
+    if launch is None:
+        return None
+    from hybridcalc.cli.launch_text import launch_of
 
-
-def launch_of(words: list[str]) -> "Launch":
-    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin."""
-    if len(words) == 1 and _MODELFILE.fullmatch(os.path.basename(words[0])) and os.path.isfile(words[0]):
-        from hybridcalc.manifests.find import read_file
-
-        found = read_file(words[0], {}).deployments
-        if found:
-            return found[0].launch
-    return ENGINES.launch(_launch_text(words))
+    return launch_of(launch)
 
 
 def engine_of(asked: str | None, line: "Launch | None") -> str:
@@ -263,31 +272,6 @@ def environment_words(words: list[str], known: frozenset[str]) -> dict[str, str]
     switches = [word for word in words if word.partition("=")[0] in known and "=" in word]
     words[:] = [word for word in words if word not in switches]
     return dict(word.split("=", 1) for word in switches)
-
-
-def _launch_text(launch: list[str]) -> list[str] | str:
-    """The words of a launch line, or the text, script or stdin that a single word stands for."""
-    if len(launch) != 1:
-        return launch
-    if launch[0] == "-":
-        return _bounded(sys.stdin.buffer, "stdin")
-    if any(letter.isspace() for letter in launch[0]) and not os.path.lexists(launch[0]):
-        return launch[0]
-    try:
-        script = Path(launch[0])
-        if script.is_file():
-            with script.open("rb") as stream:
-                return _bounded(stream, launch[0][:60])
-    except (OSError, ValueError) as error:
-        raise InputError(f"{quoted(launch[0], 60)} cannot be read: {error.__class__.__name__}") from None
-    return launch
-
-
-def _bounded(stream: Any, where: str) -> str:
-    data: bytes = stream.read(LARGEST_SCRIPT_BYTES + 1)
-    if len(data) > LARGEST_SCRIPT_BYTES or b"\0" in data:
-        raise InputError(f"{where} is no launch script", fix="give a text of at most 1 MiB")
-    return data.decode("utf-8", errors="replace")
 
 
 def comparison_flags(

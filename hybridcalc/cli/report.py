@@ -4,6 +4,7 @@ It only decides what the target is and asks the command that answers it for its 
 memory is known, else `ratio`, or `crossover` for a model that keeps only a state or only KV.
 """
 
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines import ENGINES
-from hybridcalc.errors import HybridcalcError, InputError, quoted
+from hybridcalc.errors import HybridcalcError, InputError, printable, quoted
 
 MEMORY = (
     "--rest", "--available", "--gpu", "--avail-before", "--avail-after", "--kv-cache-memory-bytes", "--engine",
@@ -104,6 +105,11 @@ def _command(target: str | None, words: list[str], launch: list[str] | None, sav
     assert target is not None  # noqa: S101  (asked for before)
     if len(target.split()) > 1 or target.endswith(".sh"):
         return ["plan", *words, *_length(words, [target]), *save, "--", target]
+    if _is_folder_of_files(target):
+        name = printable(target, 60)
+        raise InputError(
+            f"{name} is a folder of deployments, and a page is of one", fix=f"name a script: {name}/FILE.sh"
+        )
     if target == "-" or _is_log(target):
         return ["log", target, *words, *_length(words), *save]
     if any(word.partition("=")[0] in MEMORY for word in words):
@@ -133,6 +139,13 @@ def _values(words: list[str], name: str) -> list[str]:
     """What an option is given, each time."""
     joined = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
     return joined + [value for word, value in pairwise(words) if word == name]
+
+
+def _is_folder_of_files(target: str) -> bool:
+    """Whether it is a folder without a model in it."""
+    with suppress(OSError, ValueError):
+        return Path(target).is_dir() and not (Path(target) / "config.json").exists()
+    return False
 
 
 def _is_log(target: str) -> bool:

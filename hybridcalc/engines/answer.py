@@ -19,6 +19,8 @@ class Shown:
     """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows."""
 
     engine: str
+    of_words: "tuple[Finding, ...]" = ()
+    """Findings about the words of its launch, beside those of its arguments."""
 
     def __repr__(self) -> str:
         said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
@@ -53,6 +55,7 @@ class Answer(Protocol):
     args: Any
     rest: "Rest"
     workload: "Workload"
+    of_words: "tuple[Finding, ...]"
 
     @property
     def version(self) -> str:

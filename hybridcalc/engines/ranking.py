@@ -52,9 +52,13 @@ class Ranked(NamedTuple):
 
     @property
     def worth(self) -> tuple[bool, float, float]:
-        """What it is ranked by: whether it starts, requests of a GPU for certain, and likely ones."""
+        """What it is ranked by: whether it starts, every flag known, requests of a GPU for certain, and likely ones."""
         plan = self.plan
-        return plan is not None, self.certain / self.gpus, (plan.requests if plan is not None else 0) / self.gpus
+        return (
+            plan is not None and not plan.of_words,
+            self.certain / self.gpus,
+            (plan.requests if plan is not None else 0) / self.gpus,
+        )
 
     @property
     def command(self) -> list[str]:
@@ -111,7 +115,7 @@ def loses(side: Ranked, best: Ranked) -> str:
         return f"does not start: {getattr(side.answer, 'rule', '')}".rstrip(": ")
     rules = dict.fromkeys(found.rule for found in plan.findings if found.severity != "note")
     told = [BINDS.get(plan.binding, plan.binding)]
-    if side.worth < best.worth and best.worth[1]:
+    if side.worth[1] < best.worth[1]:
         told[:1] = [f"{100 * (1 - side.worth[1] / best.worth[1]):.0f} %, {told[0]}"]
     return "; ".join([*told, *([" ".join(rules)] if rules else [])])
 

@@ -51,6 +51,12 @@ def compared_view(
         "Launch lines compared",
         headline,
         starts=plan is not None,
+        findings=tuple(
+            found._replace(message=f"{side.label}: {found.message}")
+            for side in sides
+            if side.plan is not None
+            for found in side.plan.of_words
+        ),
         tables=(*tables, differences),
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SAID = ()
 NEEDS_LENGTH = "-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set"
+LEAST_GIB = 0.01
+"""Of memory that is worth a word."""
 MOST_CHANGES = 2
 """Suggestions whose pools are drawn beside those of the plan."""
 
@@ -110,8 +112,10 @@ def memory_reason(rest: Rest) -> tuple[str, str]:
     others = dict(rest.others)
     if rest.total_gib is None or WEIGHTS_NAME not in others:
         return rest.why, ""
-    kept = f", {others[HEADROOM]:.2f} kept free" if HEADROOM in others else ""
-    return f"of {rest.total_gib:.2f}: {others[WEIGHTS_NAME]:.2f} of weights{kept}", rest.why
+    kept = f", {others[HEADROOM]:.2f} kept" if HEADROOM in others else ""
+    besides = rest.total_gib - rest.likely_gib - others[WEIGHTS_NAME] - others.get(HEADROOM, 0.0)
+    more = f", {besides:.2f} else" if besides >= LEAST_GIB else ""
+    return f"of {rest.total_gib:.2f}: {others[WEIGHTS_NAME]:.2f} weights{kept}{more}", rest.why
 
 
 def between(low: int, high: int) -> str:
@@ -337,6 +341,7 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         title,
         f"{len(sides)} settings side by side",
         "; ".join((labels[0], *told)),
+        findings=tuple(dict.fromkeys(found for _, plan in started for found in plan.of_words)),
         tables=(
             ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
             Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),

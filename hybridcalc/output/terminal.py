@@ -262,10 +262,18 @@ def explanation(out: Console, steps: Iterable[Step]) -> None:
     """Every step: symbol, formula, numbers, value with unit, source."""
     out.print()
     for step in steps:
-        out.print(Text.assemble((step.symbol, "bold"), f" = {step.formula}"))
-        out.print(Text(f"{INDENT * 2}= {step.with_numbers}"))
-        out.print(Text(f"{INDENT * 2}= {number(step.value)} {step.unit}"))
-        out.print(Text(f"{INDENT * 2}{step.source}", style=QUIET))
+        _hanging(out, Text.assemble((step.symbol, "bold"), f" = {step.formula}"), 0)
+        _hanging(out, Text(f"= {step.with_numbers}"), 2)
+        _hanging(out, Text(f"= {number(step.value)} {step.unit}"), 2)
+        _hanging(out, Text(step.source, style=QUIET), 2)
+
+
+def _hanging(out: Console, text: Text, depth: int) -> None:
+    """A text that far in, its continued lines two steps further."""
+    first, *others = text.wrap(out, out.width - len(INDENT) * (depth + 2), overflow="fold")
+    out.print(Padding(first, (0, 0, 0, len(INDENT) * depth)))
+    for line in others:
+        out.print(Padding(line, (0, 0, 0, len(INDENT) * (depth + 2))))
 
 
 def number(value: Number) -> str:

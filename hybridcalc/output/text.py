@@ -21,8 +21,6 @@ LINES, COLUMNS = 12, 80
 ONE_LINE = COLUMNS - len("  safe  ")
 MOST = 5
 """Figures beside something to set."""
-FEWEST = 2
-"""Figures that are worth more than a second thing to set."""
 SEVERITIES = ("error", "warning", "note")
 
 
@@ -116,7 +114,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
     first = _height(Brief(View("", "", notes=view.notes[:1]))) - _height(Brief(View("", "")))
     full = shown
     while (rows := _rows(shown)) and height(shown) + (first if rows > view.essential else 0) > lines:
-        if rows <= FEWEST and len(shown.choices) > 1:
+        if rows <= view.fewest and len(shown.choices) > 1:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
             shown = shown._replace(figures=shown.figures[:-1], evidence=shown.evidence[:-1])

@@ -164,6 +164,7 @@ class Pace:
             notes=(*view.notes, *self.step.notes),
             pictures=pictures,
             essential=view.essential + 1,
+            fewest=min(at, view.essential) + 1,
         )
 
     def step_picture(self) -> "Chart":

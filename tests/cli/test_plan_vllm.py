@@ -211,11 +211,14 @@ def test_bad_input_is_one_or_two_lines_and_exit_2(arguments: tuple[str, ...], te
     assert len(ran.err.splitlines()) <= 2
 
 
-def test_a_hybrid_that_is_not_modelled_says_so() -> None:
-    ran = run("plan", *VLLM, "inkling", *MEMORY)
+def test_a_hybrid_that_is_not_modelled_says_so(tmp_path: Path) -> None:
+    written = (Path(__file__).resolve().parents[2] / "examples" / "my-hybrid.yaml").read_text(encoding="utf-8")
+    model = tmp_path / "my-hybrid.yaml"
+    model.write_text(written.replace("Qwen3_5ForConditionalGeneration", "AliceAIForCausalLM"), encoding="utf-8")
+    ran = run("plan", *VLLM, str(model), *MEMORY)
     assert (ran.code, ran.err) == (
         2,
-        "error: the hybrid class InklingForConditionalGeneration is not modelled for vLLM\n"
+        "error: the hybrid class AliceAIForCausalLM is not modelled for vLLM\n"
         "       plan it for SGLang: --engine sglang\n",
     )
 

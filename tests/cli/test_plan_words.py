@@ -141,7 +141,8 @@ def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line() -
         "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n",
     )
     answer = plan(*REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "--mamba-ratio", "2")
-    assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
+    (found,) = [found for found in answer["findings"] if found["rule"] == "HC071"]
+    assert found["severity"] == "warning" and found["message"].startswith("no SGLang known here takes --mamba-ratio: ")
 
 
 def test_an_option_of_plan_behind_the_launch_line_is_refused() -> None:

@@ -67,10 +67,11 @@ class LlamaCpp(Engine):
         return weights_on_card(model, args)
 
     def stored_as(self, model: "Architecture") -> str:
-        """The type mix in its name."""
-        from hybridcalc.engines.llamacpp.memory import mix_of
+        """The type mix in its name; that none is known, of what is no GGUF file."""
+        from hybridcalc.engines.llamacpp.memory import header_of, mix_of
 
-        return mix_of(model.asked) or ""
+        said = header_of(model) is not None or model.asked.lower().endswith(".gguf")
+        return mix_of(model.asked) or ("" if said else "type mix not given")
 
     def ranks(self, args: ContextParams) -> int:
         """Devices."""

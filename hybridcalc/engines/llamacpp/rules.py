@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.placement import caches_on_cards
+from hybridcalc.engines.llamacpp.planner import prepare
 from hybridcalc.errors import Write, printable
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
@@ -20,6 +21,17 @@ MUCH_HOST = 8 * GIB
 LONG = 131072
 
 
+def _room(plan: Figures, tokens: int) -> str:
+    """What a context of ``tokens`` takes that the cards do not hold; nothing where they do, or none is named."""
+    if plan.rest is None or not bounded(plan.rest):
+        return ""
+    need = caches_on_cards(prepare(plan.model, plan.args.changed(n_ctx=tokens))) / GIB
+    if need <= plan.rest.likely_gib:
+        return ""
+    left = max(plan.rest.likely_gib, 0)
+    return f" (KV and states of {need:.2f} GiB, {left:.2f} are left: layers go to the host)"
+
+
 def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
     ready = plan.ready
     if ready.streams < 2 or not plan.args.n_ctx or ready.front is not None:
@@ -30,7 +42,11 @@ def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
     yield (
         f"-c {plan.args.n_ctx:,} is shared out: {ready.sequences} slots of {ready.n_ctx_seq:,} tokens, and requests "
         f"hold {longest:,}",
-        Write("--ctx-size", longest * ready.sequences, ", or -kvu: slots that share all of it"),
+        Write(
+            "--ctx-size",
+            longest * ready.sequences,
+            f"{_room(plan, longest * ready.sequences)}, or -kvu: slots that share all of it",
+        ),
     )
 
 
@@ -70,7 +86,7 @@ def _starved(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"{ready.sequences} slots share {ready.n_ctx:,} cells: {plan.concurrency} requests of "
             f"{plan.workload.describe()} fill them, and a long one starves the others",
-            Write("--ctx-size", need),
+            Write("--ctx-size", need, _room(plan, need)),
         )
 
 
@@ -166,10 +182,16 @@ def _dropped_type(plan: Figures) -> Iterator[tuple[str, str]]:
 def _short(plan: Figures) -> Iterator[tuple[str, str]]:
     front, longest = plan.ready.front, plan.workload.longest
     if front is not None and longest > plan.ready.n_ctx_seq:
+        trained = plan.model.max_context
+        fix = f"write OLLAMA_CONTEXT_LENGTH={longest}, or PARAMETER num_ctx {longest}"
+        if trained and longest > trained:
+            fix = f"the model was trained for {trained:,} tokens: Ollama gives no slot more"
+        else:
+            fix += _room(plan, longest * plan.ready.sequences)
         yield (
             f"a slot has {front.num_ctx:,} tokens, by {front.context_from}, and requests hold {longest:,}: Ollama cuts "
             "a prompt to what fits",
-            f"write OLLAMA_CONTEXT_LENGTH={longest}, or PARAMETER num_ctx {longest}",
+            fix,
         )
 
 

@@ -36,7 +36,8 @@ def verdict(plan: Plan) -> tuple[str, str]:
 
 def figures(plan: Plan) -> list[Quantity]:
     """The figures it rests on."""
-    ready, rows = plan.ready, list[Quantity]()
+    ready, (moved, devices) = plan.ready, _devices(plan)
+    rows = list(moved)
     if ready.state_layers:
         copies = f" x {1 + ready.copies} copies" if ready.copies else ""
         one, token = ready.sequence_state_bytes, ready.kv_bytes_per_token
@@ -49,6 +50,7 @@ def figures(plan: Plan) -> list[Quantity]:
         streams = f"{ready.streams} streams of" if ready.streams > 1 else "one stream of"
         why = f"{streams} {ready.n_ctx_seq:,} cells, {row:,} B a token{types}"
         rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", format_bytes(ready.kv_bytes), why))
+    rows += devices
     if ready.draft_bytes:
         rows.append(
             Quantity(
@@ -75,7 +77,6 @@ def figures(plan: Plan) -> list[Quantity]:
         )
     if bounded(plan.rest):
         rows.append(memory_figure(plan.rest))
-    rows = [*_devices(plan), *rows]
     return rows if plan.rest.total_gib is None else [_whole(plan, plan.rest.total_gib), *rows]
 
 
@@ -89,24 +90,33 @@ def _whole(plan: Plan, cards_gib: float) -> Quantity:
     bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
     free = f", {rest.headroom_gib:.2f} kept free" if rest.headroom_gib else ""
     of = f"of {cards_gib:.2f} on {cards} card{'' if cards == 1 else 's'}{free}: {fits}"
-    return Quantity("all of it", f"{likely:.2f}{bounds}", "GiB", of)
+    label = "on the cards" if _left_to_host(plan) and fits != "does not fit" else "all of it"
+    return Quantity(label, f"{likely:.2f}{bounds}", "GiB", of)
 
 
-def _devices(plan: Plan) -> list[Quantity]:
-    """What each card and the host hold, where that is more than one card with everything."""
+def _left_to_host(plan: Plan) -> bool:
+    """Whether the host computes with weights: of layers, or of experts."""
+    args = plan.args
+    return bool(plan.placement.host.layers or plan.experts_on_host or args.cpu_moe or args.n_cpu_moe)
+
+
+def _devices(plan: Plan) -> tuple[list[Quantity], list[Quantity]]:
+    """What each card and the host hold, where that is more than one card with everything; the host first and apart
+    where it computes with some of it.
+    """
     placement, found = plan.placement, plan.weighed
     cards, host = placement.cards, placement.host
     if not placement.modelled or found is None or (len(cards) == 1 and not host.layers and not plan.experts_on_host):
-        return []
+        return [], []
     rows = []
     for device in (*(card for card in cards if card.layers), host):
         part = found.part(device.weights)
         caches = (device.kv + device.state) / GIB
         what = f"{device.layers} layer{'' if device.layers == 1 else 's'}, {caches:.2f} of KV and states"
         if device is host and device.layers == 0:
-            what = "embeddings" + (", experts" if plan.experts_on_host or plan.args.n_cpu_moe else "")
+            what = "embeddings" + (", experts" if _left_to_host(plan) else "")
         rows.append(Quantity(device.name, f"{part.likely + caches:.2f}", "GiB", f"{part.text} of weights, {what}"))
-    return rows
+    return (rows[-1:], rows[:-1]) if _left_to_host(plan) else ([], rows)
 
 
 def cells(plan: Plan) -> dict[str, str]:

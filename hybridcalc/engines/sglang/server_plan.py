@@ -51,7 +51,7 @@ class Plan(Shown, Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(RULES, self, (self.rest.undecided, *(part.findings for part in self.rest.parts)))
+        return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:

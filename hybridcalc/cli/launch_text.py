@@ -1,0 +1,81 @@
+"""The launch line that follows ``--``: words, one quoted text, the path of a script or Modelfile, or ``-`` for stdin.
+
+It is read and never run. An error of a script says which file, and on which line it starts an engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.engines import ENGINES
+from hybridcalc.errors import InputError, printable, quoted
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.launch import Launch
+
+LARGEST_SCRIPT_BYTES = 2**20
+_MODELFILE = re.compile(r"modelfile([.-].*)?|.*\.modelfile", re.IGNORECASE)
+
+
+def launch_of(words: list[str]) -> Launch:
+    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin."""
+    if len(words) == 1 and _MODELFILE.fullmatch(os.path.basename(words[0])) and os.path.isfile(words[0]):
+        from hybridcalc.manifests.find import read_file
+
+        found = read_file(words[0], {}).deployments
+        if found:
+            return found[0].launch
+    text = _launch_text(words)
+    try:
+        return ENGINES.launch(text)
+    except InputError as error:
+        if script_of(words) is None:
+            raise
+        error.message = f"{place_in(words[0])}: {error.message}"
+        raise
+
+
+def script_of(words: Sequence[str]) -> str | None:
+    """The file that what follows ``--`` names; None for words, a text or stdin."""
+    with contextlib.suppress(OSError, ValueError):
+        return words[0] if len(words) == 1 and Path(words[0]).is_file() else None
+    return None
+
+
+def place_in(script: str) -> str:
+    """A script and the line of the first launch in it; without a line where it has none."""
+    from hybridcalc.manifests.find import read_file
+
+    found, shown = read_file(script, {}).deployments, printable(script, 60)
+    return f"{shown}:{found[0].place.line}" if found else shown
+
+
+def _launch_text(launch: list[str]) -> list[str] | str:
+    """The words of a launch line, or the text, script or stdin that a single word stands for."""
+    if len(launch) != 1:
+        return launch
+    if launch[0] == "-":
+        return _bounded(sys.stdin.buffer, "stdin")
+    if any(letter.isspace() for letter in launch[0]) and not os.path.lexists(launch[0]):
+        return launch[0]
+    try:
+        script = Path(launch[0])
+        if script.is_file():
+            with script.open("rb") as stream:
+                return _bounded(stream, launch[0][:60])
+    except (OSError, ValueError) as error:
+        raise InputError(f"{quoted(launch[0], 60)} cannot be read: {error.__class__.__name__}") from None
+    return launch
+
+
+def _bounded(stream: Any, where: str) -> str:
+    data: bytes = stream.read(LARGEST_SCRIPT_BYTES + 1)
+    if len(data) > LARGEST_SCRIPT_BYTES or b"\0" in data:
+        raise InputError(f"{where} is no launch script", fix="give a text of at most 1 MiB")
+    return data.decode("utf-8", errors="replace")
