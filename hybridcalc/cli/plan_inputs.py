@@ -187,7 +187,7 @@ def question(
     said = launch_words(
         options.spelt_for(served, words), line, env, own, served.flags, served.model_flag, served.environment, command
     )
-    if launch is not None:
+    if launch is not None and len(launch) == 1:
         from hybridcalc.cli.launch_text import script_of
 
         said = said._replace(script=script_of(launch))
@@ -222,8 +222,8 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    if launch is None:
-        return None
+    if launch is None or len(launch) != 1:
+        return None if launch is None else ENGINES.launch(launch)
     from hybridcalc.cli.launch_text import launch_of
 
     return launch_of(launch)
