@@ -31,7 +31,7 @@ class Gpu(NamedTuple):
     compute capability, and the total that the runtime gives (None where no output of it is known); how many there are,
     None where nobody says.
     ``unified``: memory is the host's as well; ``linked``: cards of a machine are joined by NVLink, not by PCIe alone;
-    ``amd``: its runtime is HIP, which gives all that the driver has.
+    ``amd``: its runtime is HIP, which gives all that the driver has; ``node``: how many of it a machine holds at most.
     """
 
     gib: float
@@ -42,6 +42,7 @@ class Gpu(NamedTuple):
     unified: bool = False
     linked: bool = False
     amd: bool = False
+    node: int = 8
 
     @property
     def engine_gib(self) -> float:
@@ -100,6 +101,7 @@ def find_gpu(name_or_size: str) -> Gpu:
             unified=preset.get("unified", False),
             linked=(preset.get("nvlink_gbs") or 0) >= LEAST_LINK_GBS,
             amd="gfx" in preset,
+            node=preset.get("gpus_per_node", 8),
         )
     gpus, wanted = shipped_gpus(), _plain(name_or_size)
     if wanted[:1].isdigit():

@@ -253,6 +253,7 @@ class GpuPreset(_Strict):
     driver_mib: Size | None = None
     runtime_gib: Rate | None = None
     unified: bool = False
+    gpus_per_node: Annotated[int, Field(ge=1, le=16)] = 8
     bandwidth_gbs: Rate | None = None
     dense_tflops: Peaks | None = None
     nvlink_gbs: Rate | None = None

@@ -74,7 +74,7 @@ def compare(
         raise InputError("compare needs launch lines", fix="give some, each in quotes, or a script or folder")
     if len(lines) > MOST_SIDES:
         raise InputError(f"{len(lines):,} launches are more than {MOST_SIDES}", fix="name fewer files")
-    cards = gpu or []
+    cards = [name.strip() for text in gpu or [] for name in text.split(",") if name.strip()]
     if len(cards) > 1 and len(cards) != len(lines):
         raise InputError(f"{len(cards)} --gpu for {len(lines)} launches", fix="give one for all, or one for each")
     sizes = {"rest": rest, "available": available, "weights": weights}

@@ -1,5 +1,7 @@
 """``hybridcalc fit``: which hardware, flags and engine serve a workload most cheaply; or which models fit hardware."""
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -150,6 +152,7 @@ def fit_command(
     if emit is not None and found.deployments:
         typer.echo(file_of(emit, found.deployments[0]), nl=False)
         return
+    aside = redirect_stdout(sys.stderr) if emit is not None and not form.as_json else nullcontext()
     from hybridcalc.fitting.view import fit_view, models_view
 
     def text() -> None:
@@ -162,14 +165,15 @@ def fit_command(
 
     view = (lambda: fit_view(found)) if isinstance(found, Fit) else (lambda: models_view(found))
     served = bool(found.deployments)
-    answers.show(
-        "fit",
-        asked_for if served else asked_for.undrawn("nothing serves"),
-        view,
-        found.to_dict,
-        text=text,
-        rows=lambda: flat(found.to_records()),
-    )
+    with aside:  # what stands in for a file is none
+        answers.show(
+            "fit",
+            asked_for if served else asked_for.undrawn("nothing serves"),
+            view,
+            found.to_dict,
+            text=text,
+            rows=lambda: flat(found.to_records()),
+        )
     if not served:
         raise typer.Exit(1)
 
@@ -183,6 +187,8 @@ def file_of(form: str, made: "Deployment") -> str:
     ranks, words = made.gpus // count, tuple(launch["argv"])
     about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
     about += f"; start it {count} times" if count > 1 and not several else ""
+    if made.spread and (made.shape.ranks > made.offer.gpu.node or not several):
+        about += f"\n# nodes: {made.spread}"
     version, gpu = made.served.version, made.offer.name
     return emitted(form, Emitted(made.engine, version, words, launch["env"], ranks, gpu, count, about))
 

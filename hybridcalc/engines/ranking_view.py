@@ -31,7 +31,7 @@ def compared_view(
         headline = "none of these starts"
     else:
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
-        headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
+        headline = f"{best.label} runs the most on a GPU for certain: {best.certain / best.gpus:,.2f} requests{of}"
     tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
     rows = list[tuple[str, str, str]]()
     for number in order:
@@ -40,6 +40,7 @@ def compared_view(
     differences = Table("Differences", ("launch", "against", "- its flags, + own flags"), tuple(rows))
     said = list(dict.fromkeys(side.assumed for side in sides if side.assumed))
     said += [] if plan is None or plan.workload.lengths else [NO_LENGTH]
+    said += _likelier(best, sides)
     said += [
         f"{side.label}: {side.answer.message}{'; ' + side.answer.fix if side.answer.fix else ''}"  # type: ignore[union-attr]
         for side in (sides[number] for number in order)
@@ -61,6 +62,16 @@ def compared_view(
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},
     )
+
+
+def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:
+    """Which line runs more than the best one where the memory is what it likely is."""
+    started = [(side.label, side.plan.requests / side.gpus) for side in sides if side.plan is not None]
+    if not started or best.plan is None:
+        return []
+    label, most = max(started, key=lambda each: each[1])
+    own = best.plan.requests / best.gpus
+    return [f"on the likely memory {label} runs more on a GPU: {most:,.2f} against {own:,.2f}"] if most > own else []
 
 
 def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]]) -> list[Table]:

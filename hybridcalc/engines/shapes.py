@@ -54,7 +54,8 @@ class Fitting(NamedTuple):
     with what their pools need to run the most requests on the least that the memory may be, on each worker so many at
     most where a number is given; raises Refusal where none runs. ``request_bytes``: no request takes less on a rank,
     tuned or not. ``leanest``: however those arguments are tuned, they leave no more memory than these. ``copies``: the
-    argument that says replicas. ``checkpoints``: those that the engine serves, of the ones known.
+    argument that says replicas. ``checkpoints``: those that the engine serves, of the ones known. ``over_nodes``: what
+    the launch of node N adds to arguments that span so many nodes, with HEAD for the first one's address.
     """
 
     shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
@@ -64,6 +65,7 @@ class Fitting(NamedTuple):
     request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
     leanest: "Callable[[Any], Any]"
     copies: str
+    over_nodes: "Callable[[Any, int], str]"
     checkpoints: "Callable[[Iterable[Architecture]], Iterable[Architecture]]" = tuple
 
 

@@ -304,13 +304,13 @@ def gpus_text(count: int, offer: Offer) -> str:
 
 
 def layout(made: Deployment) -> str:
-    """How ranks share a server, and how many servers there are: ``tp 2, dp 4``, ``tp 8 x 3``."""
+    """How ranks share a launch, and how often it is started: ``tp 2, dp 4``, ``tp 8 x 3``."""
     plan_args, engine = made.args, made.engine
     parts = [f"tp {common(engine, plan_args, 'tp_size')}"]
     for name in ("pp", "dp", "dcp"):
-        count = common(engine, made.shape.fields, f"{name}_size")
+        count = common(engine, plan_args, f"{name}_size")
         parts += [f"{name} {count}"] if count > 1 else []
-    return ", ".join(parts) + (f" x {made.servers}" if made.servers > 1 else "")
+    return ", ".join(parts) + (f" x {made.launches}" if made.launches > 1 else "")
 
 
 def counted(losers: Iterable[Loser]) -> str:

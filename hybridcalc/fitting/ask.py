@@ -82,7 +82,9 @@ def fit(
         return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)
     wanted = work.wanted
     if wanted is None:
-        raise InputError("fit needs the number of requests", fix="add -C N")
+        raise InputError(
+            "fit needs the number of requests", fix="add -C N: how many are to run at once; a workload does not say"
+        )
     found = checkpoints(load_model(model) if isinstance(model, str) else model)
     spare = wanted_requests(wanted, Fraction(headroom))
     asked = Question(work, spare, found, offered, served, allowed, max_tp, linked, pace, variables)

@@ -79,6 +79,20 @@ class Deployment:
         return self.shape.ranks * self.servers
 
     @property
+    def spread(self) -> str:
+        """How it stands on nodes of such GPUs: where one server takes more than a node holds, what each node's launch
+        adds; where copies of one launch do, that each node starts its share. Empty where one node holds a launch.
+        """
+        ranks, node = self.shape.ranks, self.offer.gpu.node
+        if ranks > node:
+            nodes = next(count for count in range(2, ranks + 1) if not ranks % count and ranks // count <= node)
+            added = fitting_of(self.engine).over_nodes(self.one.args, nodes)
+            return f"{nodes} of {ranks // nodes} GPUs; node N adds {added}"
+        if self.shape.copied and self.gpus > node:
+            return f"{node} GPUs each: {self.servers} replicas, on each node the line with its share of them"
+        return ""
+
+    @property
     def certain(self) -> int:
         """Requests that run at once whatever the memory is in the bounds of its estimate."""
         return certain(self.one) * self.servers

@@ -176,15 +176,16 @@ class Search:
         return ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
 
     def _barred(self, candidate: Candidate) -> HybridcalcError | None:
-        """Why a release does not take the model's class, whatever its ranks; None where it does."""
+        """Why a release does not take the model's class or requests so long, whatever the ranks; None where it does."""
         _, served, model, _ = candidate
         key = (served.engine.name, served.release, model.name, model.asked)
         if key not in self._taken:
             self._taken[key] = None
+            work = self.question.workload
             try:
-                served.engine.prepare(model, arguments(served, Shape({}, 1), None, self.question.workload))
+                fitting_of(served.engine).request_bytes(model, arguments(served, Shape({}, 1), None, work), work)
             except HybridcalcError as error:
-                if isinstance(error, NotModelled) or error.release:
+                if isinstance(error, NotModelled) or error.release or _kind_of(error) == CONTEXT:
                     self._taken[key] = error
         return self._taken[key]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from textwrap import wrap
 
@@ -16,12 +17,12 @@ from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import FitModels, parameters_of
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import Question
+from hybridcalc.fitting.search import Lost
 from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, table, verdict
 from hybridcalc.speed.plans import rate_text
 from hybridcalc.speed.rows import pace_text, times
 from hybridcalc.units import short_dtype
 
-GPUS_OF_A_MACHINE = 8
 LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
 LABEL = 8
@@ -30,6 +31,8 @@ COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
 HOURLY, RATE = "an hour", "tokens/s"
 MOST_PRICED = 2
+SHOWN = ("warning", "error")
+"""Findings of the first row that an answer has a line for."""
 MOST_MODELS = 5
 """Rows of models shown where nobody asks for all."""
 
@@ -40,20 +43,19 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
     question = fit.question
     asked = f"{requests_text(question.wanted or 1)} of {question.workload.describe()}"
     if not fit.deployments:
-        _print_none(out, fit, f"{asked}{_each(question)}", explain=explain)
+        _print_none(out, fit, f"{asked}{_each(question)}", verbose=verbose, explain=explain)
     else:
-        first, told = fit.deployments[0], _footer(fit, explain=explain)
+        first, told = fit.deployments[0], _footer(fit, verbose=verbose, explain=explain)
         gpus = gpus_text(first.gpus, first.offer)
         serve = _serve(first.gpus) if question.pace is None else "may serve"
         said = f"{_price(first)}{gpus} {serve} {asked}{_each(question)}"
+        said = said if len(said) <= COLUMNS else said.removesuffix(" each")
         rest = f"{_requests(first)} at once{_each_hour(first)}"
+        used = _used(said, first, told)
+        if len(f"{said}   {rest}") > COLUMNS:
+            rest = rest if verbose or used + LEAST_ROWS < LINES else ""  # the first row has the same figures
+            used += bool(rest)
         verdict(out, said, rest)
-        used = (
-            HEAD
-            + (len(f"{said}   {rest}") > COLUMNS)
-            + len(_launch_lines(COLUMNS, first))
-            + sum(len(wrap(text, TOLD)) for _, text in told)
-        )
         shown = max(LEAST_ROWS, LINES - used) if fit.top == DEFAULT_TOP and not verbose else fit.top
         _table(out, fit.deployments[:shown])
         out.print()
@@ -64,6 +66,12 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
             _times(out, fit.deployments)
     if explain:
         _print_losers(out, fit)
+
+
+def _used(said: str, first: Deployment | None, told: Sequence[tuple[str, str]]) -> int:
+    """Lines of an answer beside the rows of its table, at 80 columns."""
+    launch = 0 if first is None else len(_launch_lines(COLUMNS, first))
+    return HEAD - 1 + len(wrap(said, COLUMNS)) + launch + sum(len(_wrapped(text, TOLD)) for _, text in told)
 
 
 def _each(question: Question) -> str:
@@ -89,9 +97,8 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
     if any(made.offer.price is not None for made in rows):
         header.insert(1, HOURLY)
         cells = [(line[0], f"{made.cost:,.2f}", *line[1:]) for made, line in zip(rows, cells, strict=True)]
-    paces = [pace_of_one(made) for made in rows]
-    if any(paces):
-        rates = ["" if pace is None else rate_text(pace.step.tokens_per_second()) for pace in paces]
+    rates = [_rate(made) for made in rows]
+    if any(rates):
         wider, timed = [*header, RATE], [(*line, rate) for line, rate in zip(cells, rates, strict=True)]
         widths = [max(len(line[n]) for line in [wider, *timed]) + len(INDENT) for n in range(len(wider))]
         if sum(widths) <= COLUMNS:
@@ -104,6 +111,12 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
 def _cells(made: Deployment, rows: Sequence[Deployment]) -> tuple[str, ...]:
     gpus, each = gpus_text(made.gpus, made.offer), f"{made.requests / made.gpus:,.1f}"
     return gpus, _engine(made, rows), stored(made), layout(made), _requests(made), each, _idle(made)
+
+
+def _rate(made: Deployment) -> str:
+    """Tokens a second that a request gets at most; empty where no rates of the GPU are known."""
+    pace = pace_of_one(made)
+    return "" if pace is None else rate_text(pace.step.tokens_per_second())
 
 
 def _times(out: Console, rows: Sequence[Deployment]) -> None:
@@ -162,6 +175,11 @@ def print_launch(out: Console, made: Deployment) -> None:
     out.print(Text.assemble(lead, (lines, "bold")), soft_wrap=True)
 
 
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of a text, flags whole."""
+    return wrap(text, width, break_on_hyphens=False)
+
+
 def _print_told(out: Console, told: Sequence[tuple[str, str]]) -> None:
     """Lines under a label of their own."""
     for label, text in told:
@@ -169,11 +187,11 @@ def _print_told(out: Console, told: Sequence[tuple[str, str]]) -> None:
         if out.width - len(lead) < LEAST_WIDTH:
             out.print(Padding(Text(f"{label}: {text}"), (0, 0, 0, len(INDENT))))
             continue
-        for number, line in enumerate(wrap(text, out.width - len(lead))):
+        for number, line in enumerate(_wrapped(text, out.width - len(lead))):
             out.print(Text((" " * len(lead) if number else lead) + line))
 
 
-def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
+def _print_none(out: Console, fit: Fit, asked: str, *, verbose: bool, explain: bool) -> None:
     near = fit.nearest or Nearest("no combination is known", "")
     out.print(Text(f"nothing here serves {asked}", style=TROUBLE))
     out.print()
@@ -185,10 +203,10 @@ def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
     _print_told(out, told)
     for made in filter(None, (near.more or near.made,)):
         print_launch(out, made)
-    _print_told(out, _footer(fit, explain=explain))
+    _print_told(out, _footer(fit, verbose=verbose, explain=explain))
 
 
-def _footer(fit: Fit, *, explain: bool) -> list[tuple[str, str]]:
+def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     """What a step takes, that prices are not known, what would be bolder, how replicas are spread, how many lose for
     what.
     """
@@ -202,11 +220,23 @@ def _footer(fit: Fit, *, explain: bool) -> list[tuple[str, str]]:
         said.append(("price", f"unknown: every GPU counts the same; --price {each}"))
     if bold is not None:
         said.append(("bold", f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)}; check accuracy first"))
-    if first is not None and first.shape.copied and first.servers > 1 and first.gpus > GPUS_OF_A_MACHINE:
-        said.append(("spread", f"{first.servers} replicas: on each machine the line with its share of them"))
+    launched = first if fit.nearest is None else fit.nearest.more or fit.nearest.made
+    said += _cautions(launched, verbose=verbose)
     if fit.losers and not explain:
         said.append(("else", f"{counted(fit.losers)}: --explain"))
     return said
+
+
+def _cautions(made: Deployment | None, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """How a launch is spread over nodes, in a line where nobody asks for more; what its plan warns of."""
+    if made is None:
+        return
+    if made.spread:
+        short = f"{made.spread.partition('; ')[0]}; what each adds: -v"
+        yield "nodes", made.spread if verbose or len(_wrapped(made.spread, TOLD)) == 1 else short
+    for finding in made.plan.findings:
+        if finding.severity in SHOWN:
+            yield finding.rule, finding.message
 
 
 def _print_losers(out: Console, fit: Fit) -> None:
@@ -225,8 +255,29 @@ def _print_losers(out: Console, fit: Fit) -> None:
         listing(out, header, rows)
 
 
-SIZE, ENGINE = 2, 3
-"""Columns of the table of models that a short answer leaves out: names say sizes, the launch line the one engine."""
+SIZE, ENGINE, LAYOUT, PACE = 2, 3, 4, 7
+"""Columns of the table of models that a short answer may leave out: names say sizes, the launch line the one engine;
+ranks where there is a pace, without which there is no column of it.
+"""
+
+
+def _checkpoint(made: Deployment | Lost) -> str:
+    """A checkpoint's own name, which tells apart those that are stored alike."""
+    model = made.model if isinstance(made, Deployment) else made.candidate.model
+    return (model.asked or model.name).rpartition("/")[2]
+
+
+def _models_told(fit: FitModels, *, verbose: bool, explain: bool, shown: int = MOST_MODELS) -> list[tuple[str, str]]:
+    """What the GPUs cost an hour, cautions of the first row, how many more fit, and what the others lack."""
+    rows, offer = fit.deployments, fit.question.offers[0]
+    told = [("price", f"{offer.cost(offer.most):,.2f} an hour")] if offer.price is not None else []
+    told += _cautions(next(iter(rows), None), verbose=verbose)
+    more = [f"{len(rows) - shown} more fit: -v"] if len(rows) > shown and not verbose else []
+    if fit.lost:
+        near = fit.lost[0]
+        more += [] if explain else [f"{len(fit.lost)} do not: --explain"]
+        more += [f"{_checkpoint(near)} lacks {near.lacks_gib:.2f} GiB"] if near.lacks_gib else []
+    return told + ([("else", "; ".join(more))] if more else [])
 
 
 def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
@@ -235,42 +286,47 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
     offer, rows = fit.question.offers[0], fit.deployments
     asked = f"{requests_text(fit.least)} of {fit.question.workload.describe()}{_each(fit.question)}"
     kinds = len({made.model.name for made in rows})
-    serve = _serve(offer.most) if fit.question.pace is None else "may serve"
-    said = f"{gpus_text(offer.most, offer)} {serve} {asked} of {kinds} model{'' if kinds == 1 else 's'}"
-    out.print(Text(said if rows else f"no model here serves {asked} on {gpus_text(offer.most, offer)}", style="bold"))
+    gpus, may = gpus_text(offer.most, offer), "" if fit.question.pace is None else "may "
+    fitting = f"{may}fit" if may or kinds > 1 else "fits"
+    said = f"{kinds} model{'' if kinds == 1 else 's'} {fitting} {gpus}: {fit.least:,} or more requests"
+    said += f" of {fit.question.workload.describe()}{_each(fit.question)}"
+    said = said if len(said) <= COLUMNS else said.removesuffix(" each")
+    said = said if rows else f"no model here serves {asked} on {gpus}"
+    out.print(Text(said, style="bold"))
     out.print()
-    shown = rows if verbose else rows[:MOST_MODELS]
-    header = (f"{INDENT}model", "stored", "size", "engine", "layout", "requests", "longest")
+    told = _models_told(fit, verbose=verbose, explain=explain)
+    used = _used(said, rows[0] if rows else None, told)
+    shown = rows if verbose else rows[: max(LEAST_ROWS, min(MOST_MODELS, LINES - used))]
+    if not verbose and len(shown) < len(rows):
+        told = _models_told(fit, verbose=verbose, explain=explain, shown=len(shown))
+    twice = Counter((made.model.name, stored(made)) for made in rows)
+    header = (f"{INDENT}model", "stored", "size", "engine", "layout", "requests", "longest", RATE)
     cells = [
         (
-            INDENT + made.model.name,
+            INDENT + (made.model.name if twice[made.model.name, stored(made)] == 1 else _checkpoint(made)),
             stored(made),
             f"{parameters_of(made) / 1e9:,.1f} B",
             made.engine.title,
             layout(made),
             _requests(made),
             f"{fit.longest(made):,}",
+            _rate(made),
         )
         for made in shown
     ]
     several = len({made.served.engine.name for made in shown}) > 1
-    kept = [
-        verbose or (at != SIZE and (several or at != ENGINE)) for at in range(len(header))
-    ]  # long names need the room
+    paced = fit.question.pace is not None
+    left_out = {SIZE, *([] if several else [ENGINE]), *([LAYOUT] if paced else [])}  # long names need the room
+    left_out = (set() if verbose else left_out) | ({PACE} if not paced else set())
+    kept = [at not in left_out for at in range(len(header))]
     if cells:
-        right = tuple(compress((False, False, True, False, False, True, True), kept))
+        right = tuple(compress((False, False, True, False, False, True, True, True), kept))
         columns = tuple(at for at, each in enumerate(right) if each)
         listing(out, tuple(compress(header, kept)), [tuple(compress(row, kept)) for row in cells], right=columns)
         out.print()
     for made in shown if verbose else shown[:1]:
         print_launch(out, made)
-    more = [f"{len(rows) - len(shown)} more fit: -v"] if len(rows) > len(shown) else []
-    if fit.lost:
-        near = fit.lost[0]
-        name = (near.candidate.model.asked or near.candidate.model.name).rpartition("/")[2]
-        more += [] if explain else [f"{len(fit.lost)} do not: --explain"]
-        more += [f"{name} lacks {near.lacks_gib:.2f} GiB"] if near.lacks_gib else []
-    _print_told(out, [("else", "; ".join(more))] if more else [])
+    _print_told(out, told)
     if explain:
         out.print()
         listing(

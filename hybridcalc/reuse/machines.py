@@ -31,6 +31,8 @@ class Machines(NamedTuple):
     kv_tokens: int
     line: str
     launch: str
+    differs: str = ""
+    """What else fit chose: the checkpoint and its settings, where they are not those that the pools were asked of."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -67,7 +69,9 @@ def machines_for(
         has_slots, has_tokens = (count * workers for count in held(made.plan))
         if has_slots >= slots and has_tokens >= kv_tokens:
             launch = shlex.join(made.launch["argv"])
-            return Machines(made.gpus, gpu, workers, has_slots, has_tokens, line, launch)
+            chosen = [(made.model.asked or made.model.name).rpartition("/")[2], made.change.flags]
+            differs = f"with {' and '.join(filter(None, chosen))}"
+            return Machines(made.gpus, gpu, workers, has_slots, has_tokens, line, launch, differs)
         short = max(slots / max(has_slots, 1), kv_tokens / max(has_tokens, 1))
         wanted = ceil(wanted * short)
     return None

@@ -29,8 +29,10 @@ def pictures_of(answer: Reuse) -> dict[str, Callable[[], Picture]]:
 
 def hits_picture(answer: Reuse) -> Chart:
     """Hits against slots: of the settings as asked, and of those that want other slots or reuse another share."""
-    if answer.knee is None or not answer.knee.curve:
+    if answer.knee is None:
         raise InputError("hits against slots need the knee", fix="leave out --no-knee")
+    if not answer.knee.curve:
+        raise InputError("this workload reuses nothing with any number of slots: no curve", fix="draw another figure")
     curves = [("as asked", answer.knee.curve)]
     seen = {answer.knee.curve}
     for row in sorted(answer.rows or (), key=lambda row: -row.outcome.hit_tokens):

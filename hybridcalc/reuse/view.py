@@ -94,7 +94,7 @@ def _with_host(answer: Reuse, knee: Knee) -> str:
         return f"the host cache adds to the {_percent(knee.limit.token_hit_rate)} that slots alone reach"
     needed, kv_tokens = answer.kv_needed or 0, setup.kv_tokens
     if answer.enough and setup.cached_slots >= (knee.cached_slots or 0) and (kv_tokens is None or kv_tokens >= needed):
-        return f"{_slots(answer.settings.slots)} suffice without the host tier"
+        return f"{_slots(knee.slots or 0)} would do without the host tier"
     without = f"without a host tier {_slots(knee.slots or 0)} and {answer.kv_needed or 0:,} KV tokens are wanted"
     if answer.enough:
         return f"the host tier suffices; {without}"
@@ -205,7 +205,9 @@ def _host_figures(answer: Reuse) -> Iterator[Quantity]:
         told = "" if need is None else f"{need.chunks:,} are wanted"
         yield Quantity("host", f"{setup.host_chunks.blocks:,}", "chunks", why, told)
     else:
-        tokens = "KV as there is" if setup.host_kv_tokens is None else f"{setup.host_kv_tokens:,} KV tokens"
+        tokens = (
+            "and as much KV as comes" if setup.host_kv_tokens is None else f"and {setup.host_kv_tokens:,} KV tokens"
+        )
         told = "" if need is None else f"{need.slots:,} and {need.kv_tokens:,} are wanted"
         yield Quantity("host", f"{setup.host_slots:,}", "slots", tokens, told)
     if moved is None:
@@ -213,7 +215,7 @@ def _host_figures(answer: Reuse) -> Iterator[Quantity]:
         yield Quantity("loaded", f"{outcome.loaded_states:,}", "states", told)
         return
     least = "" if moved.floor_seconds is None else f"at least {_seconds(moved.floor_seconds)} s a GPU, both ways"
-    told = f"{format_bytes(moved.stored_bytes)} to the host"
+    told = f"from the host; {format_bytes(moved.stored_bytes)} stored there"
     yield Quantity("loaded", format_bytes(moved.loaded_bytes), "", told, least)
 
 
@@ -223,7 +225,7 @@ def _recomputed(answer: Reuse) -> tuple[str, str]:
     if cost is None:
         return replayed, ""
     low, high = cost.band_seconds
-    price = f"{_seconds(cost.gpu_seconds)} GPU s or more, {_seconds(low)} to {_seconds(high)} as measured elsewhere"
+    price = f"{_seconds(cost.gpu_seconds)} s of a GPU or more, usually {_seconds(low)} to {_seconds(high)}"
     return price, replayed
 
 
@@ -288,7 +290,7 @@ def _all_choices(answer: Reuse) -> Iterator[Choice]:
         found = answer.machines
         servers = "" if found.workers == 1 else f", {found.workers} workers, each prefix on its own"
         held = f"{found.gpus} x {found.gpu} hold {found.slots:,} slots and {found.kv_tokens:,} KV tokens{servers}"
-        yield Choice("GPUs", found.line, held)
+        yield Choice("GPUs", found.line, f"{held}; {found.differs}" if found.differs else held)
     yield from _others(answer, knee)
 
 

@@ -428,7 +428,7 @@ def _verdict(case: Case) -> list[str]:
     if answer.binding and derived.requests is not None:
         binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[answer.binding]
         parts = [f"{binds} at {requests_text(derived.requests)}"]
-        if idle and length is not None and idle >= 1:
+        if idle and length is not None and idle >= 1 and answer.binding != "limit":
             other = "slots" if answer.binding == "kv" else "KV"
             parts.append(f"{idle:.0f} % of the {other} idle at {int(length):,} tokens")
         return parts

@@ -111,4 +111,9 @@ def _held(ready: Prepared, rest: Rest) -> bool:
     return all(card.weights * found.bytes_of[2] + card.kv + card.state <= each for card in cards)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "", _checkpoints)
+def _over_nodes(args: ContextParams, nodes: int) -> str:
+    """What the one launch adds: the other nodes run rpc-server."""
+    return f"--rpc with the {nodes - 1} others, each of which runs rpc-server"
+
+
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "", _over_nodes, _checkpoints)

@@ -179,4 +179,9 @@ def _admitting(model: Architecture, args: ServerArgs, ready: Prepared, gib: floa
     return found if most is None else pinned(most.running)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size")
+def _over_nodes(args: ServerArgs, nodes: int) -> str:
+    """What the launch of node N adds where ranks of one server stand on several nodes."""
+    return f"--nnodes {nodes} --node-rank N --dist-init-addr HEAD:20000"
+
+
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size", _over_nodes)

@@ -105,7 +105,9 @@ def solve_state_pool(
             f"no room for a state slot: {_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B",
             stage="solve",
             rule="HC001",
-            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs"
+            if rest_gib > 0
+            else "raise --mem-fraction-static, use more GPUs, or load a smaller checkpoint",
         )
     requests = slots if branch == "from_max_running_requests" else slots // slots_per_request
     if per_worker is not None:

@@ -117,7 +117,7 @@ def settle(label: str, flags: str, ready: Prepared, sizing: Sizing, length: Frac
             binding = "limit"
         return setting._replace(kv_requests=held, binding=binding, idle_percent=0.0)
     if setting.binding == "state" and sizing.state.branch.endswith("from_max_running_requests"):
-        return setting._replace(binding="limit", idle_percent=0.0)  # the request limit itself is K
+        return setting._replace(binding="limit")  # the request limit itself is K
     return setting
 
 
@@ -299,7 +299,8 @@ def weigh(
     *,
     limit: int | None = None,
 ) -> Setting:
-    """Which pool binds at ``length`` tokens a request, and how much of the other idles then.
+    """Which pool binds at ``length`` tokens a request, and how much of the other idles then; of the one that idles
+    more where the limit binds.
 
     ``limit``: requests a worker runs at most, where more than the flag is known of it.
     """
@@ -309,14 +310,13 @@ def weigh(
     if limit is None and given is not None:
         limit = max(1, given // args.attn_dp_size)
     running = min(by_state, by_kv)
+    binding = "state" if by_state <= by_kv and slots_per_request else "kv"
     if limit is not None and limit < running:
-        return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0, limit)
-    if by_state <= by_kv and slots_per_request:
-        held = running * length.numerator
-        idle = 100 * (1 - held / (tokens * length.denominator)) if tokens else 0.0
-        return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle, limit)
-    idle = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
-    return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle, limit)
+        binding, running = "limit", limit
+    kv = 100 * (1 - running * length.numerator / (tokens * length.denominator)) if tokens else 0.0
+    state = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
+    idle = {"state": kv, "kv": state, "limit": max(kv, state)}[binding]
+    return Setting(label, flags, slots, by_state, tokens, by_kv, binding, idle, limit)
 
 
 def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int) -> str:

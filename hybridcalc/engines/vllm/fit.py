@@ -11,9 +11,10 @@ from fractions import Fraction
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, REUSE, Axes, Fitting, Shape, has_experts
+from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
 from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import running
 from hybridcalc.engines.vllm.planner import Prepared, prepare, size
@@ -24,6 +25,8 @@ STAGES = (1, 2, 4)
 """Pipeline stages that are tried."""
 WORKERS = (1, 2, 4, 8, 16)
 """Data-parallel workers that share experts."""
+BEYOND_CONTEXT = "HC051"
+"""The rule of requests that are longer than the model was made for."""
 
 
 def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
@@ -85,7 +88,16 @@ def _started(args: EngineArgs, workload: Workload) -> EngineArgs:
 
 def _request_bytes(model: Architecture, args: EngineArgs, workload: Workload) -> Fraction:
     """The blocks that a request holds on average: those of all that run are no more than the memory left holds."""
-    ready = prepare(model, args)
+    try:
+        ready = prepare(model, args)
+    except Refusal as refusal:
+        if refusal.rule != BEYOND_CONTEXT:
+            raise
+        raise Refusal(
+            f"{workload.longest:,} tokens are beyond the context of {model.name}, {longest_of(model):,}",
+            stage=CONTEXT,
+            rule="",
+        ) from None
     lengths = workload.lengths or ((1, 1),)
     held = sum(ready.blocks_at(tokens) * count for tokens, count in lengths)
     return Fraction(held * ready.bytes_per_block, sum(count for _, count in lengths))
@@ -129,4 +141,14 @@ def _fitting(ready: Prepared, gib: float, workload: Workload) -> int:
     return min(running(unbound, sizing, workload).fits, MOST_SLOTS)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size")
+def _over_nodes(args: EngineArgs, nodes: int) -> str:
+    """What the launch of node N adds: whole data-parallel workers to each node where they divide, else ranks."""
+    each, over = divmod(args.data_parallel_size, nodes)
+    if each and not over:
+        start = "N" if each == 1 else f"{each}*N"
+        local = f"--data-parallel-size-local {each} --data-parallel-address HEAD"
+        return f"{local}; beyond node 0 --headless --data-parallel-start-rank {start}"
+    return f"--nnodes {nodes} --node-rank N --master-addr HEAD; beyond node 0 --headless"
+
+
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size", _over_nodes)

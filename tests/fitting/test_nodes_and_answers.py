@@ -1,0 +1,136 @@
+"""What `fit` says of GPUs that no node holds, of contexts that no GPU mends, of a pace and a price; what it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from command_line import run
+
+import hybridcalc
+from hybridcalc.fitting.answer import Fit, layout
+from hybridcalc.hardware import find_gpu, shipped_gpus
+
+
+def found(*words: Any, **asked: Any) -> Fit:
+    answer = hybridcalc.fit(*words, **asked)
+    assert isinstance(answer, Fit)
+    return answer
+
+
+def test_nodes_hold_what_presets_say_of_them() -> None:
+    assert {name: find_gpu(name).node for name in ("h200", "gb200", "gb10", "gh200")} == {
+        "h200": 8, "gb200": 4, "gb10": 1, "gh200": 1,
+    }  # fmt: skip
+    for name, preset in shipped_gpus().items():
+        assert find_gpu(f"16x{name}").node == preset.get("gpus_per_node", 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "count", "engine", "said"),
+    [
+        (
+            "kimi-k3",
+            "b200",
+            100,
+            "vllm",
+            "2 of 8 GPUs; node N adds --nnodes 2 --node-rank N --master-addr HEAD; beyond node 0 --headless",
+        ),
+        (
+            "kimi-k3",
+            "gb200",
+            20,
+            "sglang",
+            "3 of 4 GPUs; node N adds --nnodes 3 --node-rank N --dist-init-addr HEAD:20000",
+        ),
+    ],
+)
+def test_a_server_of_more_gpus_than_a_node_holds_says_what_each_node_adds(
+    model: str, gpu: str, count: int, engine: str, said: str
+) -> None:
+    made = found(model, length="64k", concurrency=count, gpu=gpu, engine=engine).deployments[0]
+    assert made.shape.ranks > made.offer.gpu.node
+    assert made.spread.startswith(said)
+
+
+def test_every_row_of_more_gpus_than_a_node_says_so_and_no_other() -> None:
+    for gpu in ("h200", "gb200", "rtx-4090", "gb10"):
+        for made in found("qwen3.5-397b-a17b", length="64k", concurrency=100, gpu=gpu, top=20).deployments:
+            over = made.gpus // made.launches > made.offer.gpu.node
+            assert bool(made.spread) == over, (gpu, layout(made))
+
+
+def test_the_written_file_says_that_one_node_does_not_hold_it() -> None:
+    asked = ("Qwen/Qwen3.5-397B-A17B-FP8", "-L", "64k", "-C", "200", "--gpu", "h200", "--pace", "50")
+    said = "# nodes: 2 of 8 GPUs; node N adds --data-parallel-size-local 4 --data-parallel-address HEAD;"
+    for form in ("cmd", "kubernetes", "compose"):
+        assert said in run("fit", *asked, "--emit", form).out
+    short = run("fit", *asked).out
+    assert "nodes    2 of 8 GPUs; what each adds: -v" in short and len(short.splitlines()) <= 12
+    assert "--data-parallel-start-rank 4*N" in run("fit", *asked, "-v").out
+
+
+def test_whole_servers_of_one_node_are_replicas_without_a_word_of_nodes() -> None:
+    written = run(
+        "fit", "qwen3.6-27b", "-L", "16k", "-C", "300", "--gpu", "l40s", "--pace", "30", "--emit", "kubernetes"
+    )
+    assert "replicas: 3" in written.out and 'nvidia.com/gpu: "4"' in written.out and "nodes" not in written.out
+
+
+def test_where_nothing_serves_no_prose_is_written_as_a_file() -> None:
+    done = run("fit", "kimi-k3", "-L", "64k", "-C", "100", "--gpu", "8xb200", "--emit", "kubernetes")
+    assert (done.out, done.code) == ("", 1)
+    assert "nothing here serves 100 requests" in done.err
+
+
+def test_a_length_beyond_the_context_is_the_reason_on_every_gpu() -> None:
+    for gpu in (("l40s", "h100"), ("l4",)):
+        answer = found("qwen3.6-35b-a3b", length="2m", concurrency=3, gpu=gpu)
+        assert answer.nearest is not None and not answer.nearest.lacks
+        assert answer.nearest.text == "2,097,152 tokens are beyond the context of qwen3.6-35b-a3b, 262,144"
+        assert {loser.kind for loser in answer.losers} == {"context"}
+
+
+def test_copies_in_one_launch_are_dp_and_launches_are_counted() -> None:
+    asked = {"length": "16k", "concurrency": 300, "gpu": "l40s", "pace": 40, "allow": "accuracy"}
+    for made in found("qwen3.6-35b-a3b", **asked).deployments:
+        words = made.launch["argv"]
+        flag = "--dp-size" if made.engine.name == "sglang" else "--data-parallel-size"
+        copies = int(words[words.index(flag) + 1]) if flag in words else 1
+        assert (f"dp {copies}" in layout(made)) == (copies > 1)
+        assert layout(made).endswith(f" x {made.launches}") == (made.launches > 1)
+
+
+def test_models_at_a_pace_show_it_and_the_price_and_fit_in_twelve_lines() -> None:
+    for words in (
+        ("--gpu", "2xrtx-4090", "-L", "128k", "-C", "4", "--pace", "30", "--price", "rtx-4090=0.4"),
+        ("--gpu", "mi300x", "-L", "32k"),
+    ):
+        text = run("fit", *words).out
+        assert len(text.splitlines()) <= 12 and max(map(len, text.splitlines())) <= 80
+        assert ("tokens/s\n" in text) == ("price    0.80 an hour" in text) == ("--pace" in words)
+    names = [line.split()[0] for line in text.splitlines()[3:7]]
+    assert len(set(zip(names, [line.split()[1] for line in text.splitlines()[3:7]], strict=True))) == 4
+
+
+def test_what_the_first_row_is_warned_of_stands_in_the_answer() -> None:
+    asked = ("qwen3.6-35b-a3b", "-L", "16k", "-C", "20", "--gpu", "l40s", "--engine", "llama.cpp")
+    first = run("fit", *asked, "--json").document["deployments"][0]
+    assert [each["rule"] for each in first["findings"]] == ["HC212"]
+    assert "HC212    context checkpoints take up to" in run("fit", *asked).out
+
+
+def test_a_traffic_does_not_say_how_many_run() -> None:
+    done = run("fit", "qwen3.6-35b-a3b", "--gpu", "h100", "--workload", "chat:sessions=50")
+    assert done.code == 2 and "how many are to run at once; a workload does not say" in done.err
+
+
+def test_where_the_limit_binds_the_pool_that_idles_more_is_told() -> None:
+    line = "--model-path nvidia/Qwen3.6-35B-A3B-NVFP4 --tp-size 2 --dp-size 3 --kv-cache-dtype fp8_e4m3 "
+    line += "--mamba-ssm-dtype bfloat16 --mamba-full-memory-ratio 0.981 --max-running-requests 103"
+    words = f"--gpu 6xl40s -L 16k --json -- python -m sglang.launch_server {line}".split()
+    plan = run("plan", *words).document
+    assert plan["binding"] == "limit"
+    each, slots, tokens = plan["requests_per_worker"], plan["max_mamba_cache_size"], plan["max_total_num_tokens"]
+    idle = max(1 - each * plan["slots_per_request"] / slots, 1 - each * 16384 / tokens)
+    assert plan["idle_percent"] == pytest.approx(100 * idle, abs=0.01) and idle > 0.2
