@@ -238,7 +238,7 @@ def test_a_larger_ratio_moves_memory_from_kv_to_the_states(
         (257, 1_169_204, {}, "state", 64, 49.55),
         (500, 460_800, {}, "kv", 50, 60.0),
         (400, 921_600, {}, "state", 100, 0.0),
-        (400, 921_600, {"max_running_requests": 8}, "limit", 100, 0.0),
+        (400, 921_600, {"max_running_requests": 8}, "limit", 100, 92.0),
         (3, 921_600, {}, "state", 0, 100.0),
         (400, 10, {}, "kv", 0, 100.0),
     ],
