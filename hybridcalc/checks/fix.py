@@ -55,7 +55,7 @@ def mended(path: str, edits: list[Edit]) -> tuple[str, str]:
 
 def diff(path: str, before: str, after: str, *, exact: bool = False) -> str:
     """A unified diff of a file. Control characters do not reach a terminal; an ``exact`` one is for a program."""
-    name = printable(path)
+    name = printable(path).lstrip("/")
     lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}", n=2)
     shown = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     if exact:

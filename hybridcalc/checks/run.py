@@ -7,7 +7,7 @@ import fnmatch
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from hybridcalc.checks.settings import Settings
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.manifests.find import find_files, mention, read_file
+from hybridcalc.manifests.find import Contents, find_files, mention, read_file
 from hybridcalc.manifests.records import Deployment, Passed, Trouble
 from hybridcalc.manifests.templates import FILLED_IN
 from hybridcalc.shell.source import Source
@@ -182,6 +182,10 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
     if any(item.edit is not None for one in checked for item in one.findings):
         shared = SharedValues(contents.deployments)
         checked = [one._replace(findings=tuple(map(shared.left_alone, one.findings))) for one in checked]
+        if contents.source is not None and len(checked) == len(contents.deployments):
+            checked = _that_hold(
+                contents.source, checked, lambda data: read_file(path, variables, instead=data), settings
+            )
     if not named:
         patterns = {at: found for at, one in enumerate(checked) if (found := _pattern(one)) is not None}
         troubles += patterns.values()
@@ -192,6 +196,59 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
     if source is not None and "hybridcalc:" in source.text:
         checked, stray = _set_aside(source, contents.deployments, checked, flat, settings)
     return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _that_hold(
+    source: Source, checked: list[Checked], read: Callable[[bytes], Contents], settings: Settings
+) -> list[Checked]:
+    """With those fixes of values alone that hold: of several for one value the worst finding's, and none after which a
+    rule stops the launch, finds another error or writes that value again.
+    """
+    checked = [one._replace(findings=tuple(_one_a_value(one.findings))) for one in checked]
+    edits = sorted({item.edit for one in checked for item in one.findings if item.edit is not None})
+    own = [
+        edit
+        for at, edit in enumerate(edits)
+        if edit.path == source.path and (not at or edit.begin >= edits[at - 1].end)
+    ]
+    if not any(item.edit in own and item.finding.mend is not None for one in checked for item in one.findings):
+        return checked
+    text, moved, grown = source.text, {}, 0
+    for edit in own:
+        moved[edit.begin] = edit.begin + grown
+        text = text[: edit.begin + grown] + edit.text + text[edit.end + grown :]
+        grown += len(edit.text) - (edit.end - edit.begin)
+    deployments = read(text.encode("utf-8", errors="replace")).deployments
+    if len(deployments) != len(checked):
+        return checked
+    kept: list[Checked] = []
+    for one, deployment in zip(checked, deployments, strict=True):
+        after = judge(deployment, settings)
+        again = {item.edit.begin for item in after.findings if item.edit is not None and item.finding.mend is not None}
+        known = {item.finding.rule for item in one.findings}
+        errors = {item.finding.rule for item in after.findings if item.finding.severity == "error"}
+        stopped = any(need.endswith(STOPS) for _, needs in after.waiting for need in needs)
+        spots = {moved.get(item.edit.begin) for item in one.findings if item.edit is not None}
+        if stopped or not errors <= known or not again.isdisjoint(spots):
+            without = (item._replace(edit=None) if item.finding.mend is not None else item for item in one.findings)
+            one = one._replace(findings=tuple(without))
+        kept.append(one)
+    return kept
+
+
+def _one_a_value(findings: Sequence[Located]) -> Iterator[Located]:
+    """Findings of a deployment, where one text at most is to stand for a value: the worst one's."""
+    first: dict[tuple[str, int], Located] = {}
+    for item in sorted(findings, key=order):
+        if item.edit is not None:
+            first.setdefault((item.edit.path, item.edit.begin), item)
+    for item in findings:
+        worst = first[item.edit.path, item.edit.begin] if item.edit is not None else item
+        if worst.edit is not None and item.edit is not None and worst.edit.text != item.edit.text:
+            finding = item.finding._replace(fix=f"mend {worst.finding.rule} first", mend=None)
+            yield item._replace(finding=finding, edit=None)
+        else:
+            yield item
 
 
 def _pattern(one: Checked) -> Trouble | None:

@@ -63,13 +63,20 @@ def _template_at(text: str) -> int | None:
     return block if block >= 0 else None
 
 
-def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | None = None) -> Contents:
-    """The deployments of a file. Never raises: what goes wrong comes back as its trouble."""
+def read_file(
+    path: str, outside: Outside, *, stdin: Callable[[int], bytes] | None = None, instead: bytes | None = None
+) -> Contents:
+    """The deployments of a file, or of what is to stand in it ``instead``. Never raises: what goes wrong comes back as
+    its trouble.
+    """
     shown = "<stdin>" if path == "-" else path
     try:
-        data = (
-            stdin(LARGEST_FILE_BYTES + 1) if path == "-" and stdin is not None else file_bytes(path, LARGEST_FILE_BYTES)
-        )
+        if instead is not None:
+            data = instead
+        elif path == "-" and stdin is not None:
+            data = stdin(LARGEST_FILE_BYTES + 1)
+        else:
+            data = file_bytes(path, LARGEST_FILE_BYTES)
         if len(data) > LARGEST_FILE_BYTES:
             raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
         if b"\0" in data:

@@ -129,8 +129,26 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
     }
 
 
+MOST_ROUNDS = 5
+"""How often fixes are made that others have made possible."""
+
+
 def fixed(report: Report, again: Callable[[], Report], *, apply: bool, patch: TextIO) -> Report:
     """Show the edits as a diff, and apply them: then the report of what is left."""
+    changed = 0
+    for _ in range(MOST_ROUNDS if apply else 1):
+        made = _made(report, apply=apply, patch=patch)
+        changed += made
+        if not apply or not made:
+            break
+        report = again()
+    done = "made" if apply else "possible"
+    print(f"{changed} fix{'' if changed == 1 else 'es'} {done}", file=sys.stderr)
+    return report
+
+
+def _made(report: Report, *, apply: bool, patch: TextIO) -> int:
+    """How many edits were shown, and applied, of those of a report."""
     from hybridcalc.checks.fix import diff, edits_by_file, mended, write
 
     changed = 0
@@ -151,9 +169,7 @@ def fixed(report: Report, again: Callable[[], Report], *, apply: bool, patch: Te
             print(f"error: {message}\n       {fix}", file=sys.stderr)
             continue
         changed += len(edits)
-    done = "made" if apply else "possible"
-    print(f"{changed} fix{'' if changed == 1 else 'es'} {done}", file=sys.stderr)
-    return again() if apply and changed else report
+    return changed
 
 
 def _is_file(stream: TextIO) -> bool:
