@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog import sglang_pools
@@ -203,7 +204,7 @@ def starts_anew(boot: Boot, record: Record) -> bool:
     if boot.form(record.kind).repeats or record.rank in boot.firsts(record.kind):
         return False
     first = boot.first_of(record.kind, record.rank)
-    return first is not None and not _may_be_one(first, record)
+    return first is not None and not may_be_one(first, record)
 
 
 def _behind_a_refusal(boot: Boot, record: Record) -> bool:
@@ -224,7 +225,7 @@ def _of_another_model(boot: Boot, record: Record) -> bool:
     tokens, dtype = record.count("tokens"), record.word("dtype")
     if dtype and tokens is None and not _kv_bytes(record) and not first.word("dtype"):
         return True  # its dtype alone: a draft's line has sizes
-    if _may_be_one(first, record):
+    if may_be_one(first, record):
         return False
     if record.kind == "weights_loaded":
         if is_draft(record) or same_model(first, record):
@@ -247,7 +248,7 @@ def _of_another_model(boot: Boot, record: Record) -> bool:
     return up is not None and up.line > first.line
 
 
-def _may_be_one(first: Record, second: Record) -> bool:
+def may_be_one(first: Record, second: Record) -> bool:
     """Whether two records differ in nothing that both print: one may be what another rank or a quotation repeats."""
     said = dict(first.figures)
     return all(said.get(name, value) == value for name, value in second.figures)
@@ -269,6 +270,11 @@ def same_model(first: Record, second: Record) -> bool:
     if not named or first.rank or one is None or other is None:
         return False
     return 2 * min(one.value, other.value) > max(one.value, other.value)
+
+
+def differ(pools: list[Record]) -> bool:
+    """Whether two of them differ in a figure that both print: one that is cut off is no other pool."""
+    return any(not may_be_one(one, other) for one, other in combinations({p.figures: p for p in pools}.values(), 2))
 
 
 def target_pools(boot: Boot) -> list[Record]:

@@ -27,6 +27,8 @@ from hybridcalc.units import MIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
          ("output_buffer", "output"))  # fmt: skip
+TOTALS = {"kv_buffer": ("kv_total", "kv_self"), "state_buffer": ("state_total",)}
+"""Lines that say what the buffers of a kind come to."""
 _RESERVED_ANEW = ("compute_buffer", "output_buffer")
 """Kinds of which a device's last line counts: the others are one buffer a line."""
 MOST_CACHES = 6
@@ -60,7 +62,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         held = None  # buffers are padded, and lines left out
     fit = _identify(answer, kv, held, question)
     totals = {"kv_buffer": kv.size if kv is not None else None, "state_buffer": held.size if held is not None else None}
-    buffers = _buffers(answer, derived, totals)
+    buffers = _buffers(answer, derived, totals, {cache.line for cache in found})
     parts = [*_states(answer, derived, held, fit), *_caches(answer, derived, found, fit)]
     if derived.state_bytes_per_sequence is not None and derived.kv_bytes_per_cell:
         equal = Fraction(derived.state_bytes_per_sequence) / derived.kv_bytes_per_cell
@@ -69,7 +71,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _fitted(answer)
     _recovered(answer)
     parts += _checkpoints(answer, derived)
-    parts[:0] = _requests(answer, derived, found, question)
+    parts[:0] = _requests(answer, derived, found, held, question)
     head = "llama.cpp" + (f", {answer.model_guess}" if answer.model_guess else "")
     answer.rows.sort(key=lambda row: int(row.place.removeprefix("line ")) if row.place.startswith("line ") else 10**9)
     if not parts and derived.buffers_bytes:
@@ -167,22 +169,43 @@ def _caches(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], fit: F
     return [f"{' or '.join(each)} of KV a token"]
 
 
-def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed | None]) -> list[str]:
-    """The buffers of each kind over all devices, and what they come to; ``totals`` are told elsewhere."""
+def _totalled(answer: Diagnosis, sums: dict[str, int], kind: str, name: str, told: set[int]) -> None:
+    """Add the totals of caches whose buffers no line prints; those that stand on no ``told`` line are a draft's."""
+    for record in [one for total in TOTALS.get(kind, ()) for one in answer.boot.of(total)]:
+        size = record.size("size")
+        if size is None or not size.value:
+            continue
+        draft = kind == "kv_buffer" and record.count("cells") is not None and record.line not in told
+        words = f"draft {name}" if draft else name
+        key = words.replace(" ", "_")
+        sums[key] = sums.get(key, 0) + int(size.value)
+        if draft:
+            answer.row(f"line {record.line}", f"{words} {format_bytes(size.value)}", f"{size.text} MiB")
+
+
+def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed | None], told: set[int]) -> list[str]:
+    """The buffers of each kind over all devices, and what they come to; ``totals`` are told elsewhere, those of caches
+    on the lines ``told``.
+    """
     drafts = answer.boot.grammar.of_draft(answer.boot) if answer.boot.grammar.of_draft is not None else set()
     sums, host, said = dict[str, int](), Fraction(0), list[str]()
     shared = {"KV": "KV and states"} if answer.boot.of("kv_self") and totals["state_buffer"] is not None else {}
     for kind, name in KINDS:
         name = shared.get(name, name)
         sized = [record for record in answer.boot.of(kind) if record.size("size") is not None]
+        if not sized:
+            _totalled(answer, sums, kind, name, told)
         target = [record for record in sized if id(record) not in drafts]
         if kind in _RESERVED_ANEW:
             target = list({record.word("device"): record for record in target}.values())
         for records, words in ((target, name), ([one for one in sized if id(one) in drafts], f"draft {name}")):
             total = _sum(records)
             printed = totals.get(kind) if records is target and name not in shared.values() else None
-            if not total or (printed is not None and not _agree(total, printed, len(records))):
-                continue  # none, or those of some devices alone
+            if total and printed is not None and not _agree(total, printed, len(records)):
+                sums[words.replace(" ", "_")] = int(printed.value)  # the buffers are those of some devices alone
+                continue
+            if not total:
+                continue
             sums[words.replace(" ", "_")] = int(total)
             host += _sum([record for record in records if _on_host(record)])
             if printed is None or len(records) > 1:
@@ -190,7 +213,7 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
                 answer.row(f"line {records[0].line}", f"{words} {format_bytes(total)}", f"{parts} MiB")
             if kind in totals and printed is None and records is target:
                 said.append(f"{format_bytes(total)} of {name}")
-    if sums:
+    if any(answer.boot.of(kind) for kind, _ in KINDS):
         derived.buffers_bytes, derived.host_buffers_bytes = sums, int(host)
         of_host = f"{format_bytes(host)} of it on the host" if host else ""
         if len(sums) > 1:
@@ -284,9 +307,12 @@ def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
     return said
 
 
-def _requests(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], question: Question) -> list[str]:
-    """What the slots and the cells admit of the length and the requests that are asked for."""
-    slots = answer.boot.count("slots", "n_slots") or derived.sequences
+def _requests(
+    answer: Diagnosis, derived: LlamaDerived, found: list[Cache], held: States | None, question: Question
+) -> list[str]:
+    """What the slots, the states and the cells admit of the length and the requests that are asked for."""
+    states_of = held.sequences if held is not None and held.counted else None
+    slots = answer.boot.count("slots", "n_slots") or derived.sequences or states_of
     length, wanted = question.workload.mean_length, question.workload.wanted
     said, admitted = list[str](), slots
     if found and length is not None:
@@ -303,13 +329,16 @@ def _requests(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], ques
     derived.requests = admitted
     if wanted is None:
         fit = f"{requests_text(admitted)} of {int(length):,} tokens fit" if admitted and length is not None else ""
+        if length is not None and not found and (held is not None or answer.boot.of("kv_buffer")):
+            fit = f"how many requests of {int(length):,} tokens fit is not known: no line prints the KV cells"
+            return [*said, fit]
         return [*said, fit] if fit and found else said
     if admitted and wanted > admitted:
         over = f"{requests_text(wanted)} are wanted, {admitted} run at once"
         fix = f"-np {wanted}" + (f" -c {int(length) * wanted}" if length is not None else "")
         if derived.state_bytes_per_sequence:
-            states_of = wanted * (derived.state_copies or 1) * derived.state_bytes_per_sequence
-            fix += f": the states then take {format_bytes(states_of)}"
+            all_states = wanted * (derived.state_copies or 1) * derived.state_bytes_per_sequence
+            fix += f": the states then take {format_bytes(all_states)}"
             if length is not None and derived.kv_bytes_per_cell:
                 fix += f", KV {format_bytes(int(length) * wanted * derived.kv_bytes_per_cell)}"
         answer.find("HC155", over, fix)

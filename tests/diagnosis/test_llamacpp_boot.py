@@ -288,3 +288,40 @@ def test_weights_of_older_loads_are_summed_by_device() -> None:
     [found] = answers(line.format("CUDA_Host", 252.84) + line.format("CUDA0", 12698.93))
     assert found.derived.buffers_bytes == {"weights": int((252.84 + 12698.93) * 2**20)}
     assert found.derived.host_buffers_bytes == int(252.84 * 2**20)
+
+
+TOTALS_ALONE = """\
+load_tensors:  ROCm0 model buffer size = 1024.00 MiB
+llama_kv_cache: size = 16384.00 MiB (262144 cells, 16 layers)
+llama_kv_cache: size = 1024.00 MiB (262144 cells,  1 layers)
+llama_memory_recurrent: size = 1047.38 MiB (1 cells, 64 layers)
+"""
+
+
+def test_caches_whose_buffers_are_not_printed_count_by_their_totals() -> None:
+    """1,024 + 16,384 + 1,024 + 1,047.38 MiB; the cache of one layer is a draft's."""
+    [found] = answers(TOTALS_ALONE, workload=Workload.at(8192))
+    assert found.derived.buffers_bytes == {
+        "weights": 1024 << 20,
+        "KV": 16_384 << 20,
+        "draft_KV": 1024 << 20,
+        "states": int(1047.38 * 2**20),
+    }
+    rows = {row.what: row.arithmetic for row in found.rows}
+    assert rows["draft KV 1.00 GiB"] == "1024.00 MiB" and rows["19.02 GiB"] == ""
+
+
+def test_a_total_counts_where_some_buffers_alone_are_printed() -> None:
+    [found] = answers(f"load_tensors: CUDA1 KV buffer size = 512.00 MiB\n{TOTALS_ALONE}")
+    assert found.derived.buffers_bytes["KV"] == 16_384 << 20
+
+
+def test_no_more_run_than_there_are_states() -> None:
+    """Cells of 262,144 tokens hold 32 requests of 8,192, and one sequence has a state."""
+    [found] = answers(TOTALS_ALONE, workload=Workload.at(8192))
+    assert found.derived.requests == 1 and "1 request of 8,192 tokens fit" in found.meaning
+
+
+def test_cells_that_no_line_prints_are_said_to_lack() -> None:
+    [found] = answers("llama_kv_cache: CUDA0 KV buffer size = 512.00 MiB\n", workload=Workload.at(4096))
+    assert "how many requests of 4,096 tokens fit is not known: no line prints the KV cells" in found.meaning

@@ -380,3 +380,15 @@ def test_four_models_are_named_and_the_others_counted(count: int, named: str) ->
     found = answer("\n".join(made.log_lines))
     found.candidates = [Candidate(name, tp, "float32", "bfloat16", 1, 1) for name in "abcdefg"[:count] for tp in (1, 2)]
     assert found.names == named
+
+
+POOL = "[2026-06-01 10:01:01 TP{}] Mamba Cache is allocated. max_mamba_cache_size: 82, conv_state size: 0.13GB"
+
+
+@pytest.mark.parametrize(
+    ("rest", "parted"), [("", False), (", ssm_state size: 7.", False), (", ssm_state size: 7.30GB", True)]
+)
+def test_ranks_differ_only_in_what_both_print(rest: str, parted: bool) -> None:
+    """A line that the end of the log cuts off is no other pool."""
+    found = answer(f"{POOL.format(0)}, ssm_state size: 7.29GB\n{POOL.format(1)}{rest}")
+    assert ("HC103" in rules(found)) == parted

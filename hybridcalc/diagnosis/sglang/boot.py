@@ -16,7 +16,7 @@ from fractions import Fraction
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.records import Printed, Record
-from hybridcalc.bootlog.sglang import draft_pools, target_pools
+from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.failures import failures, serving_findings
@@ -299,7 +299,7 @@ def _notes_on_pools(case: Case) -> None:
     """What an operator should know about the pools and the models that fit them."""
     boot, answer, pools = case.boot, case.answer, case.pools
     for name, kept in (("state", boot.of("state_pool")), ("KV", target_pools(boot))):
-        if len({pool.figures for pool in kept}) > 1 and len({pool.rank for pool in kept}) > 1:
+        if differ(kept) and len({pool.rank for pool in kept}) > 1:
             which = "; ".join(f"{pool.rank or 'a rank'} {_pool_text(pool)}" for pool in kept[:MOST_NAMED])
             answer.find("HC103", f"ranks differ in their {name} pools: {which}")
     sizes = len({candidate.sizes for candidate in answer.candidates})

@@ -12,7 +12,7 @@ from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.records import Record
-from hybridcalc.bootlog.sglang import target_pools
+from hybridcalc.bootlog.sglang import differ, target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.sglang.evidence import (
@@ -147,7 +147,7 @@ def _boot_findings(count: int, used: Boot) -> Iterator[Finding]:
         line = min(record.line for record in (*used.of("state_pool"), *used.of("kv_pool")))
         yield finding("HC102", f"{count:,} boots in the log: the one from line {line} is used")
     for kind, pools in (("state", used.of("state_pool")), ("KV", target_pools(used))):
-        if len({pool.figures for pool in pools}) > 1:
+        if differ(pools):
             yield finding("HC103", f"ranks differ in their {kind} pools: the first one printed is used")
 
 
