@@ -117,5 +117,12 @@ class Architecture(NamedTuple):
         return " + ".join(parts) or "no cache"
 
 
+def heads_divide(model: Architecture, ranks: int) -> bool:
+    """Whether a power of two of ``ranks`` shares all heads and groups of a model evenly: then they share its widths."""
+    counts = [getattr(model.state, name, 0) for name in ("num_heads", "num_k_heads", "num_v_heads", "n_groups")]
+    counts += [model.num_attention_heads or 0, getattr(model.attention, "kv_heads", 0)]
+    return ranks & (ranks - 1) == 0 and not any(count % ranks for count in counts)
+
+
 def _count(layers: str, letters: str) -> int:
     return sum(layers.count(letter) for letter in letters)

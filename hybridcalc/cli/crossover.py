@@ -8,6 +8,7 @@ import typer
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES, offered
+from hybridcalc.errors import ShardingError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -63,7 +64,13 @@ def crossover(
     args = served.with_options(served.read([], options.environment(rules.env or []))[1], given)
     served.check_together(args)
     other = options.model(baseline) if baseline is not None else None
-    answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
+    hybrid = options.model(model)
+    try:
+        answer = compare(hybrid, other, args, longest=options.tokens("-L", length))
+    except ShardingError as error:
+        raise (served.not_shared(hybrid, args, 0, error) or error) from None
+    for shared in filter(None, (hybrid, other)):
+        served.check_ranks(shared, args)
     from hybridcalc.engines.crossover_view import crossover_view
 
     answers.show(

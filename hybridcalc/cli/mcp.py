@@ -11,6 +11,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,26 @@ def mcp_command() -> None:
         from mcp.server import MCPServer
     except ImportError:
         raise InputError("mcp needs the library mcp", fix="pip install 'hybridcalc[mcp]'") from None
-    server = MCPServer("hybridcalc", version=hybridcalc.__version__, instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in (plan, fit, compare, log, live, check, ratio, weights):
+    tools = {tool.__name__: tool for tool in (plan, fit, compare, log, live, check, ratio, weights)}
+
+    class Server(MCPServer):
+        """The protocol's server, whose tools take no argument that they do not name."""
+
+        async def list_tools(self) -> Any:
+            """The tools, whose schemas say so."""
+            listed = await super().list_tools()
+            for tool in listed:
+                tool.input_schema["additionalProperties"] = False
+            return listed
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            """What a tool answers. Raises ToolError."""
+            if name in tools:
+                _check_names(name, arguments, list(signature(tools[name]).parameters))
+            return await super().call_tool(name, arguments, context)
+
+    server = Server("hybridcalc", version=hybridcalc.__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    for tool in tools.values():
         server.add_tool(tool)
     server.run("stdio")
 
@@ -111,6 +131,16 @@ def ratio(
 def weights(model: str, tp_size: int | None = None, quantization: str = "", engine: str = "") -> dict[str, Any]:
     """What a model's weights take, in its checkpoint and on one rank."""
     return _answer("weights", [*_named(model), *_options(tp_size=tp_size, quantization=quantization, engine=engine)])
+
+
+def _check_names(tool: str, given: Iterable[str], known: list[str]) -> None:
+    """Raise ToolError for an argument that a tool does not take, naming one that may be meant."""
+    for name in given:
+        if name not in known:
+            near = [each for each in known if len(name) > 1 and each.startswith(name)]
+            near = near or get_close_matches(name[:80], known, n=1)
+            meant = f"write {near[0]}" if near else f"it takes {', '.join(known)}"
+            raise _refused(f"{quoted(name)} is not an argument of {tool}: {meant}")
 
 
 def _named(*values: str) -> list[str]:

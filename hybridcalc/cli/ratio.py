@@ -9,7 +9,7 @@ from hybridcalc.cli.app import command
 from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import InputError, Refusal, ShardingError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.units import MOST_SLOTS
 
@@ -95,15 +95,20 @@ def ratio(
     findings: tuple[Finding, ...] = ()
     architecture = options.model(model) if model is not None else None
     left: Rest | None = None
-    if log is not None:
-        room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
-        answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=known.rest)
-    elif known.gpu is None:
-        answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest_gib=known.rest)
-    else:
-        left = _left(engine, architecture, args, known, shared=not typed)
-        answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest=left)
-        findings = tuple(finding for part in left.parts for finding in part.findings)
+    try:
+        if log is not None:
+            room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
+            answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=known.rest)
+        elif known.gpu is None:
+            answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest_gib=known.rest)
+        else:
+            left = _left(engine, architecture, args, known, shared=not typed)
+            answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest=left)
+            findings = tuple(finding for part in left.parts for finding in part.findings)
+    except ShardingError as error:
+        raise ((architecture and engine.not_shared(architecture, args, 0, error)) or error) from None
+    if architecture is not None:
+        engine.check_ranks(architecture, args)
 
     def view() -> "View":
         found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args, left)

@@ -85,7 +85,9 @@ def _of_words(words: Words, given: Mapping[str, Any]) -> Subject:
         if any(question.known):
             raise
     notes = tuple(question.remarks(asked))
-    return room_of(question.engine.name).subject(model, asked.args, rest, notes=notes)
+    subject = room_of(question.engine.name).subject(model, asked.args, rest, notes=notes)
+    question.engine.check_ranks(model, asked.args)
+    return subject
 
 
 def _of_presets(words: Words, given: Mapping[str, Any]) -> Iterator[Subject | Skipped]:
@@ -121,6 +123,7 @@ def subject_of_plan(path: str) -> Subject:
     args = _arguments(where, arguments, engine)
     counts = tuple(_count(where, document, key) for key in room.COUNTS)
     figures = room.stated(document, engine.prepare(model, args), where)
+    engine.check_ranks(model, args)
     return room.subject(model, args, None, counts=counts, plan=figures)
 
 

@@ -105,6 +105,14 @@ def name_to_load(model: Architecture) -> str:
     return model.hf_id or model.name
 
 
+def cut_in_blocks(model: Architecture, quantization: str | None) -> bool:
+    """Whether its weights may be quantised in blocks that no rank may cut: of 8-bit floats, or of who knows what."""
+    if model.config is not None or quantization:
+        return True
+    listed = _listed(model)
+    return "fp8" in str(listed.get("quantization")) if listed is not None else bool(_mark(model))
+
+
 def kv_cache_said(model: Architecture) -> str | None:
     """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known."""
     if model.config is not None:

@@ -323,17 +323,37 @@ class Engine:
         """Ranks that share the heads of one attention layer."""
         return 1
 
-    def check_ranks(self, model: "Architecture", args: Any) -> None:
-        """Raise Refusal for ranks that cannot share a model's heads, whatever the memory."""
+    def check_heads(self, model: "Architecture", args: Any) -> None:
+        """Raise Refusal for ranks that cannot share a model's attention heads, whatever the memory."""
         from hybridcalc.architecture.kv import uneven_heads
 
         ranks, heads = self.attention_ranks(args), model.num_attention_heads
         uneven = uneven_heads(model.attention, heads, ranks)
         if uneven:
-            fitting = [str(n) for n in range(1, 65) if not uneven_heads(model.attention, heads, n)]
             stage, rule = self.indivisible
-            fix = f"{', '.join(fitting[:14])} do"
-            raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule, fix=fix)
+            raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule)
+
+    def check_ranks(self, model: "Architecture", args: Any) -> None:
+        """Raise Refusal, with the ranks that do, for ranks that cannot share a model's heads or any of its weights,
+        whatever the memory.
+        """
+        try:
+            self.check_heads(model, args)
+        except Refusal as refusal:
+            from hybridcalc.engines.ranks import ranks_that_do
+
+            refusal.fix = ranks_that_do(self, model, args)
+            raise
+        if self.server_ranks(args) == 1:
+            return
+        from hybridcalc.architecture.geometry import heads_divide
+        from hybridcalc.engines.checkpoints import cut_in_blocks
+
+        even = heads_divide(model, self.server_ranks(args)) and not cut_in_blocks(model, args.quantization)
+        if not even and self.offers("weights"):
+            from hybridcalc.engines.ranks import weights_part
+
+            weights_part(self, model, args)
 
     def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> "Answer":
         """The whole plan. Raises Refusal for what does not start with the likely memory.

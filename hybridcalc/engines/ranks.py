@@ -50,8 +50,8 @@ class SearchedEngine(Protocol):
     def prepare(self, model: Architecture, args: Any) -> Any:
         """What start-up settles before memory counts."""
 
-    def check_ranks(self, model: Architecture, args: Any) -> None:
-        """Raise Refusal for ranks that cannot share a model's heads."""
+    def check_heads(self, model: Architecture, args: Any) -> None:
+        """Raise Refusal for ranks that cannot share a model's attention heads."""
 
     def server_ranks(self, args: Any) -> int:
         """GPUs that share one copy of the weights."""
@@ -66,7 +66,7 @@ def weights(engine: SearchedEngine, model: Architecture, args: Any, *, mended: b
     except ShardingError as error:
         if not mended:
             raise
-        error.fix = "; or ".join(filter(None, (_ranks_that_do(engine, model, args), error.fix)))
+        error.fix = "; or ".join(filter(None, (ranks_that_do(engine, model, args), error.fix)))
         raise
 
 
@@ -126,7 +126,7 @@ def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
     return (*decided, *sorted(args.env.items()))
 
 
-def _ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
+def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
     fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
     return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
@@ -140,7 +140,7 @@ def fitting_ranks(engine: SearchedEngine, model: Architecture, args: Any, tried:
         with suppress(HybridcalcError):
             with suppress(InputError):  # a model that is not planned has weights all the same
                 engine.prepare(model, asked)
-            engine.check_ranks(model, asked)
+            engine.check_heads(model, asked)
             with suppress(NotModelled, ConfigError):  # nothing is known of its weights
                 _weigh(engine, model, asked)
             fitting.append(str(ranks))
@@ -193,11 +193,15 @@ def given_elsewhere(
 
 
 def not_shared(engine: SearchedEngine, model: Architecture, args: Any, gpus: int, stopped: Exception) -> Refusal | None:
-    """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
-    none are shared, or something else stopped the start.
+    """What to say where ranks do not divide the model: of those that nobody typed (``gpus``), which numbers of GPUs do,
+    of others the ranks that do, where a part of the model alone was asked. None where something else stopped the start.
     """
     stage, rule = engine.indivisible
-    if not gpus or not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
+    if not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
+        return None
+    if not gpus:
+        if isinstance(stopped, Refusal | ShardingError) and stopped.fix.endswith(" do"):
+            stopped.fix = ranks_that_do(engine, model, args) or stopped.fix
         return None
     fitting = fitting_ranks(engine, model, args, RANKS_SHARED)
     reason = f"{gpus} GPUs do not share {model.name}"

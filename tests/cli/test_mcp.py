@@ -36,6 +36,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("plan", {"model": "no-such-model", "gpu": "h200", "length": "8k"}, "no-such-model"),
     ("plan", {"model": "--save=/tmp/x.html", "gpu": "h200"}, "is an option"),
     ("plan", {"launch": "sglang serve 'open", "gpu": "h200"}, "No closing quotation"),
+    ("weights", {"model": "kimi-k3", "tp": 3}, "'tp' is not an argument of weights: write tp_size"),
+    ("plan", {"model": "kimi-k3", "foo": 1}, "'foo' is not an argument of plan: it takes launch, model, gpu, length"),
+    ("check", {"txt": "x"}, "write text"),
     ("log", {}, "give either text or path"),
     ("log", {"text": "x", "path": LOG}, "give either text or path"),
 ]
@@ -64,6 +67,7 @@ def test_every_tool_says_what_it_is_for(answers: tuple[list[Any], list[Any]]) ->
     tools = {tool.name: tool.description for tool in answers[0]}
     assert tools.keys() == ALIKE.keys()
     assert all(len(description) > 40 for description in tools.values())
+    assert all(tool.input_schema["additionalProperties"] is False for tool in answers[0])
 
 
 @pytest.mark.parametrize("name", ALIKE)

@@ -263,3 +263,25 @@ def test_models_show_refuses_a_family(family: str) -> None:
     ran = run("models", "--family", family, "show", "kimi-k3", "--json")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "error: --family chooses among presets, `show` is of one\n       drop it\n"
+
+
+@pytest.mark.parametrize("memory", [("--rest", "20GiB"), ("--gpu", "h100")])
+@pytest.mark.parametrize("ranks", ["3", "12"])
+def test_ranks_that_layers_do_not_divide_by_are_refused_by_every_command(memory: tuple[str, str], ranks: str) -> None:
+    """24 query, 4 KV, 16 key and 48 value heads of Qwen3.6-27B: 1, 2, 4 and 8 ranks share them all."""
+    asked = ("Qwen/Qwen3.6-27B", "--tp", ranks)
+    memory = (memory[0], f"{ranks}x{memory[1]}" if memory[0] == "--gpu" else memory[1])
+    for command, more in (
+        ("plan", ("-L", "8k", *memory)),
+        ("ratio", ("-L", "8k", *memory)),
+        ("ratio", ("-L", "8k")),
+        ("crossover", ()),
+        ("crossover", ("--baseline", "llama-3-8b")),
+        ("verify", ("--device", "meta")),
+        ("weights", ()),
+    ):
+        ran = run(command, *asked, *more)
+        said = ran.out if command == "plan" else ran.err
+        assert ran.code == 1, (command, said)
+        assert f"--tp {ranks} does not divide" in said, (command, said)
+        assert "1, 2, 4, 8 do" in said, (command, said)

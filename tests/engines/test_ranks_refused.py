@@ -23,7 +23,7 @@ from hybridcalc.architecture.presets import model_names, shipped_checkpoints, sh
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.ranks import RANKS_TRIED
-from hybridcalc.errors import HybridcalcError, InputError, ShardingError
+from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, ShardingError
 
 RANKS = range(1, 17)
 OF_THEIR_OWN = ("Zamba2", "JetNemotron", "Inkling", "Zaya", "Plamo2")
@@ -119,6 +119,36 @@ def test_the_fewest_ranks_that_a_refusal_names_are_the_fewest(engine: str, gpu: 
             else:
                 assert reason, (checkpoint, ranks)
     assert told > 20
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_ranks_are_refused_whatever_is_known_of_memory_as_by_the_weights(engine: str) -> None:
+    """Every checkpoint, ranks that divide its heads and ranks that do not: `check_ranks`, which weighs no more than it
+    must, refuses what the weights refuse, and of the rest what the heads do.
+    """
+    served, refused = ENGINES[engine], 0
+    for checkpoint in sorted({*CHECKPOINTS, *model_names()}):
+        model = load_model(checkpoint)
+        for ranks in (1, 2, 3, 4, 6, 8, 12, 16, 32, 64):
+            args = served.with_options(served.arguments(), {"tp_size": ranks})
+            found = [
+                _says(served.check_heads, model, args),
+                _says(lambda *asked: served.weights(*asked, mended=False), model, args),
+            ]
+            wanted = next((reason for reason in found if reason), "")
+            assert _says(served.check_ranks, model, args) == wanted, (checkpoint, ranks)
+            refused += bool(wanted)
+    assert refused > 100
+
+
+def _says(asked: Any, model: Architecture, args: Any) -> str:
+    try:
+        asked(model, args)
+    except (NotModelled, ConfigError):
+        return ""
+    except HybridcalcError as error:
+        return error.message
+    return ""
 
 
 def _refused(checkpoint: str, engine: str, gpu: str, ranks: int) -> dict[str, Any] | None:
