@@ -130,11 +130,13 @@ class ShardingError(HybridcalcError):
     """A tensor-parallel size that does not divide what it must divide.
 
     ``total`` is the number the engine tries to divide (it names it in its own assertion), ``parts`` the divisor. The
-    question is clear and the answer is no: exit code 1.
+    question is clear and the answer is no: exit code 1. ``of_model``: whether its fix holds for the whole model, not
+    for the part alone that was asked.
     """
 
     exit_code = 1
     kind = "sharding"
+    of_model = False
 
     def __init__(self, message: str, *, total: int, parts: int, fix: str = "") -> None:
         super().__init__(message, fix=fix)

@@ -344,13 +344,13 @@ class Engine:
 
             refusal.fix = ranks_that_do(self, model, args)
             raise
-        if self.server_ranks(args) == 1:
+        if not self.offers("weights") or self.server_ranks(args) == 1:
             return
         from hybridcalc.architecture.geometry import heads_divide
         from hybridcalc.engines.checkpoints import cut_in_blocks
 
         even = heads_divide(model, self.server_ranks(args)) and not cut_in_blocks(model, args.quantization)
-        if not even and self.offers("weights"):
+        if not even:
             from hybridcalc.engines.ranks import weights_part
 
             weights_part(self, model, args)

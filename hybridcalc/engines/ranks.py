@@ -66,6 +66,7 @@ def weights(engine: SearchedEngine, model: Architecture, args: Any, *, mended: b
     except ShardingError as error:
         if not mended:
             raise
+        error.of_model = True
         error.fix = "; or ".join(filter(None, (ranks_that_do(engine, model, args), error.fix)))
         raise
 
@@ -200,7 +201,8 @@ def not_shared(engine: SearchedEngine, model: Architecture, args: Any, gpus: int
     if not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
         return None
     if not gpus:
-        if isinstance(stopped, Refusal | ShardingError) and stopped.fix.endswith(" do"):
+        found = stopped if isinstance(stopped, ShardingError) else stopped.__context__
+        if isinstance(stopped, HybridcalcError) and isinstance(found, ShardingError) and not found.of_model:
             stopped.fix = ranks_that_do(engine, model, args) or stopped.fix
         return None
     fitting = fitting_ranks(engine, model, args, RANKS_SHARED)
