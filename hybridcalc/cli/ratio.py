@@ -110,6 +110,8 @@ def ratio(
     if architecture is not None:
         engine.check_ranks(architecture, args)
 
+    findings += engine.part("balance_view").too_long(answer, architecture)
+
     def view() -> "View":
         found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args, left)
         return found

@@ -256,3 +256,23 @@ def test_a_gpu_that_does_not_do_is_refused(words: tuple[str, ...], message: str)
     answer = run("ratio", *words, "-L", "8k")
     assert answer.code in (1, 2)
     assert message in answer.err
+
+
+@pytest.mark.parametrize("memory", [("--gpu", "h100"), ("--rest", "9GiB")])
+def test_a_request_that_no_split_holds_is_an_error_and_nothing_is_advised(memory: tuple[str, str]) -> None:
+    """64 GiB of KV for 2**20 tokens of 65,536 B: as `plan`, which says HC002 and exits with 1."""
+    asked = ("Qwen/Qwen3.5-27B", "-L", "1M", *memory)
+    ran = run("ratio", *asked)
+    assert ran.code == run("plan", *asked).code == 1
+    said = " ".join(ran.out.split())
+    assert "error: HC002 none runs, whatever the ratio: a request of 1,048,576 tokens takes 64.72 GiB of 9.00 GiB" in (
+        said.replace("9.10 GiB", "9.00 GiB")
+    )
+    assert "shorten the requests: the model's own limit is 262,144 tokens" in said
+    assert "set --mamba" not in said
+
+
+def test_a_length_beyond_the_model_s_own_limit_is_said_in_the_headline() -> None:
+    said = " ".join(run("ratio", "Qwen/Qwen3.5-27B", "-L", "1M", "--rest", "100GiB").out.split())
+    assert "longer than the model's own limit of 262,144" in said
+    assert "HC002" not in said

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
+from hybridcalc.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -109,6 +110,15 @@ def test_readme_opens_with_the_two_commands() -> None:
 
 def test_the_tools_are_importable_without_side_effects() -> None:
     assert importlib.util.find_spec("compile_presets") is not None
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/engines.md"])
+def test_pages_name_the_releases_that_are_known(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for engine in (ENGINES["sglang"], ENGINES["vllm"]):
+        known = engine.part("releases").RELEASES
+        oldest, newest = (version.removesuffix(".0") for version in (known.oldest, known.newest))
+        assert f"{engine.title} {oldest} to {newest}" in text, engine.title
 
 
 def test_readme_is_short() -> None:

@@ -10,6 +10,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.constants import longest_of
 from hybridcalc.findings import Finding
 from hybridcalc.steps import Choice, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
@@ -48,7 +49,7 @@ def balance_view(
     return View(
         f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
         f"r* = {ratio_text(answer.ratio)}",
-        _meaning(answer),
+        _meaning(answer) + _beyond(answer, model),
         figures=tuple(figures),
         roles=("state", "kv"),
         findings=findings,
@@ -73,6 +74,22 @@ def _inputs(
     return inputs(ENGINE, model, args, rest, answer.workload)
 
 
+def too_long(answer: Balance, model: Architecture | None) -> tuple[Finding, ...]:
+    """An error where no split of the memory holds one request of the length; nothing where it is not known."""
+    best, constants, rest = answer.setting("set"), answer.constants, answer.rest_gib
+    if best is None or rest is None or max(best.requests, *(best.ends or (0, 0))):
+        return ()
+    kv = constants.kv_bytes_per_token / answer.dcp_size + answer.draft_kv_bytes_per_token
+    one = answer.slots.count * constants.state_bytes + kv * answer.workload.longest
+    if one <= rest * GIB:
+        return ()
+    longest = longest_of(model)
+    limit = f": the model's own limit is {tokens_text(longest)}" if 0 < longest < answer.workload.longest else ""
+    said = f"none runs, whatever the ratio: a request of {tokens_text(answer.workload.longest)} takes "
+    said += f"{format_bytes(round(one))} of {format_bytes(round(rest * GIB))}"
+    return (Finding.made("HC002", "error", said, f"shorten the requests{limit}"),)
+
+
 def _meaning(answer: Balance) -> str:
     """What the headline means: what it would admit, and what today's flags do."""
     length, best, today = answer.workload.longest, answer.setting("set"), answer.setting("today")
@@ -84,6 +101,13 @@ def _meaning(answer: Balance) -> str:
     if today is None:
         return text
     return f"{text}; today {today.requests:,}{_ends(today)}, {_idle(today) or 'balanced'}"
+
+
+def _beyond(answer: Balance, model: Architecture | None) -> str:
+    """What to know of requests that are longer than the model's own limit; empty where they are not."""
+    longest = longest_of(model)
+    over = 0 < longest < answer.workload.longest and not too_long(answer, model)
+    return f"; longer than the model's own limit of {longest:,}" if over else ""
 
 
 def _ends(setting: "Setting") -> str:
@@ -123,6 +147,8 @@ def _figures(answer: Balance) -> list[Quantity]:
 
 def _choices(answer: Balance) -> list[Choice]:
     """What to set, and what it comes to."""
+    if too_long(answer, None):
+        return []  # none of them helps
     rows = [Choice(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
     star = f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}"
     if answer.rest_gib is not None and answer.setting("set") is None:

@@ -145,6 +145,11 @@ ARCHITECTURES_WITHOUT_RADIX = frozenset({
 """Classes SGLang runs without a radix cache for their states."""
 
 
+def longest_of(model: Architecture | None) -> int:
+    """The longest request of a model by its own limit, in tokens; 0 where none is known."""
+    return 0 if model is None else int((model.max_context or 0) * model.rope_scaling_factor)
+
+
 def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, draft_kv: int) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     notes = [model.reading] if model.reading else []
@@ -153,7 +158,7 @@ def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, dr
         notes.append(f"SGLang has no class for {model.architecture}: these figures follow from its geometry alone")
     if model.confidence == "second-hand":
         notes.append(f"geometry is second-hand: {model.source}")
-    longest = int((model.max_context or 0) * model.rope_scaling_factor)
+    longest = longest_of(model)
     if longest and workload.longest > longest:
         notes.append(f"{workload.longest:,} tokens exceed the model's own limit of {longest:,}")
     if args.pp_size > 1:
