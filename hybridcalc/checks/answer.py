@@ -59,7 +59,8 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
         plan = engine.plan(model, args, engine.memory(model, args, _memory(known, card)), workload)
     except MemoryUnknown as unknown:
         gpu = GPU if known.gpu is None else f"a GPU known here ({known.gpu[:40]})"
-        missing = tuple(gpu if figure == GPU else figure for figure in unknown.figures)
+        named = (figure for figure in unknown.figures if figure != GPU or card is None)
+        missing = tuple(gpu if figure == GPU else figure for figure in named) or (GPU,)
         return Answered(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
     except Refusal as refusal:
         said = Finding.of(refusal)

@@ -24,7 +24,10 @@ _MODELFILE = re.compile(r"modelfile([.-].*)?|.*\.modelfile", re.IGNORECASE)
 
 
 def launch_of(words: list[str]) -> Launch:
-    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin."""
+    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin. A
+    shell may stand before a script.
+    """
+    words = _without_shell(words)
     if len(words) == 1 and _MODELFILE.fullmatch(os.path.basename(words[0])) and os.path.isfile(words[0]):
         from hybridcalc.manifests.find import read_file
 
@@ -39,6 +42,16 @@ def launch_of(words: list[str]) -> Launch:
             raise
         error.message = f"{place_in(words[0])}: {error.message}"
         raise
+
+
+def _without_shell(words: list[str]) -> list[str]:
+    """The script alone that a shell is to run (``bash -x ./run.sh``)."""
+    from hybridcalc.shell.launch import SCRIPT_OPTION, SHELLS
+
+    if len(words) < 2 or words[0].rpartition("/")[2] not in SHELLS or script_of(words[-1:]) is None:
+        return words
+    plain = all(word.startswith("-") and SCRIPT_OPTION.fullmatch(word) is None for word in words[1:-1])
+    return words[-1:] if plain else words
 
 
 def script_of(words: Sequence[str]) -> str | None:

@@ -222,7 +222,7 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    if launch is None or len(launch) != 1:
+    if launch is None or (len(launch) != 1 and not "".join(launch[:1]).endswith("sh")):
         return None if launch is None else ENGINES.launch(launch)
     from hybridcalc.cli.launch_text import launch_of
 

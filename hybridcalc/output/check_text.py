@@ -139,8 +139,9 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
     out.print(Text("\n".join([first, *(terminal.INDENT + line for line in more)])).append(end), soft_wrap=True)
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
-        read = f"in {_number(report.files, 'file')} read" if report.files else "there: no file may hold one"
-        lines = [f"no launch of an engine known here {read}"]
+        lines = [f"no launch of an engine known here in {_number(report.files, 'file')} read"]
+        if not report.files:
+            lines = ["no file here is of a kind that may start an engine (--help names them)"]
     lines += [*listed_lines(report), *assumed_lines(report), *unread_lines(report)]
     for text in lines:
         for line in _wrapped(text, out.width - 2):

@@ -1,0 +1,32 @@
+"""What check and plan say where there is little to read: an empty folder, a model of no known size, a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+
+def test_a_folder_without_a_file_to_read_is_said(tmp_path: Path) -> None:
+    ran = run("check", str(tmp_path))
+    assert (ran.code, ran.out.splitlines()[1].strip()) == (
+        0,
+        "no file here is of a kind that may start an engine (--help names them)",
+    )
+
+
+def test_a_gpu_that_is_known_is_not_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "Modelfile").write_text("FROM qwen3.5:27b\n")
+    said = " ".join(run("check", str(tmp_path / "Modelfile"), "--gpu", "h100").out.split())
+    assert "not checked for want of the weights on a rank" in said
+    assert "GPU known here" not in said
+
+
+@pytest.mark.parametrize("shell", [[], ["bash"], ["/bin/sh", "-ex"]], ids=" ".join)
+def test_a_script_is_planned_behind_a_shell_too(tmp_path: Path, shell: list[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("MODEL=nvidia/Nemotron-H-8B-Base-8K\nvllm serve $MODEL --max-model-len 8192\n")
+    ran = run("plan", "-L", "2000", "--gpu", "h100", "--", *shell, str(script))
+    assert (ran.code, ran.err) == (0, "")
+    assert "nvidia/Nemotron-H-8B-Base-8K" in ran.out
