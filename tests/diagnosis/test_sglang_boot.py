@@ -392,3 +392,14 @@ def test_ranks_differ_only_in_what_both_print(rest: str, parted: bool) -> None:
     """A line that the end of the log cuts off is no other pool."""
     found = answer(f"{POOL.format(0)}, ssm_state size: 7.29GB\n{POOL.format(1)}{rest}")
     assert ("HC103" in rules(found)) == parted
+
+
+def test_a_stated_model_that_does_not_fit_is_named_with_what_is_off() -> None:
+    """Qwen3.5-27B on TP2 has 0.35 GB of windows in 258 slots; 0.36 are none of its pools."""
+    arguments = "server_args=ServerArgs(model_path='Qwen/Qwen3.5-27B', tp_size=2)\n"
+    pool = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.36GB, ssm_state size: 18.14GB\n"
+    found = answer(arguments + pool)
+    (said,) = [one.message for one in found.findings if one.rule == "HC107"]
+    assert said.startswith("the log names qwen3.5-27b, and its pools are not of its sizes: conv state per slot is ")
+    assert "SSM" not in said
+    assert "HC107" not in rules(answer(arguments + pool.replace("0.36", "0.35")))

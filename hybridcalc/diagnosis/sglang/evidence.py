@@ -287,12 +287,8 @@ def mismatches(exact: ExactSizes, state: Record, kv: Record | None, args: Server
 
 def log_constants(state: Record, kv: Record, args: ServerArgs) -> Constants:
     """Both constants as intervals, their middles as values. Units: bytes per rank. Raises InputError without sizes."""
-    conv, ssm, cell, slots = (
-        slot_range(state, "conv"),
-        slot_range(state, "ssm"),
-        token_range(kv, args),
-        state.count("slots"),
-    )
+    conv, ssm = slot_range(state, "conv"), slot_range(state, "ssm")
+    cell, slots = token_range(kv, args), state.count("slots")
     if conv is None or ssm is None or cell is None or slots is None:
         raise InputError("the log does not print the sizes of both pools")
     both = (conv[0] + ssm[0], conv[1] + ssm[1])
@@ -356,11 +352,14 @@ def identify(
     answer.candidates = _as_stated(candidates(answer.boot, state, kv, printed, args, model), args, stated)
     if answer.candidates:
         answer.model_guess = answer.candidates[0].describe()
-    elif named and model is not None and state is not None:
+    elif model is not None and state is not None:
         try:
-            said = "; ".join(_why_not(model, state, kv, printed, args))
+            said = "; ".join(_why_not(model, state, kv, printed, args)) or "the slot of its refusal is another"
         except HybridcalcError as error:
             said = error.message
+        if not named:
+            answer.find("HC107", f"the log names {model.name}, and its pools are not of its sizes: {said}")
+            return
         answer.find("HC101", f"the log does not match {model.name}: {said}", "no tp and no dtypes tried make it fit")
     else:
         answer.find("HC107", "none of the known models fits these pools at TP 1 to 32")
