@@ -5,7 +5,7 @@ that the engine does not take is a finding (HC071) and is left out of what follo
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.checks.locate import Given, located_at, spelling_edit
@@ -158,9 +158,11 @@ def read(
 ) -> tuple[str | None, Any]:
     """The model and the arguments; flags that the engine refuses are reported and left out."""
     for _ in range(MOST_REFUSED):
+        unknown: list[str] = []
         try:
-            model, args = engine.read(words.kept, env)
+            model, args = engine.read(words.kept, env, unknown)
             args = engine.with_options(args, {"engine_version": version})
+            findings += _passed_over(unknown, deployment, engine, words)
             return (None if model is None else str(model)), args
         except InputError as error:
             at = _argument(error.flag, words.kept, engine)
@@ -183,6 +185,21 @@ def read(
                 words.refused.add(flag.spellings[0])
             del words.kept[at:until]
     return None, None
+
+
+def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine, words: Words) -> Iterator[Located]:
+    """Flags that no list of the engine's has; nothing is said where a variant, a fork or a program that wraps it has
+    flags of its own.
+    """
+    program = deployment.launch.program
+    wrapped = len(program) == 3 and not program[2].startswith(engine.name)
+    if wrapped or not engine.variants.keys().isdisjoint(words.kept) or _is_fork(engine, deployment.image):
+        return
+    for name in dict.fromkeys(unknown):
+        at = _argument(name, words.kept, engine)
+        place = deployment.place if at is None else words.kept[at].place
+        message = f"no {engine.title} known here takes {printable(name[:40])}: the server may not start"
+        yield located_at(Finding("HC071", "warning", message, "leave it out"), place, deployment)
 
 
 def _argument(flag: str, words: Sequence[Word], engine: Engine) -> int | None:

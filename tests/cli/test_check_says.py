@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,21 @@ def test_a_script_is_planned_behind_a_shell_too(tmp_path: Path, shell: list[str]
     ran = run("plan", "-L", "2000", "--gpu", "h100", "--", *shell, str(script))
     assert (ran.code, ran.err) == (0, "")
     assert "nvidia/Nemotron-H-8B-Base-8K" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ("vllm serve Qwen/Qwen3.6-27B --max-num-seqs 16 --no-such-flag 3\n", 47),
+        ("sglang serve kimi-k3 --tp 8 --no-such-flag=3\n", 29),
+        ("vllm serve Qwen/Qwen3.6-27B --max-num-seqs 16 --port 3\n", 0),
+        ("python3 -m dynamo.vllm --model Qwen/Qwen3.6-27B --no-such-flag 3\n", 0),
+    ],
+)
+def test_a_flag_that_no_list_has_is_a_warning_at_its_place(tmp_path: Path, line: str, column: int) -> None:
+    (tmp_path / "a.sh").write_text(line)
+    ran = run("check", str(tmp_path / "a.sh"), "--select", "HC071", "--json")
+    found = [(item["severity"], item["column"], item["message"]) for item in json.loads(ran.out)["findings"]]
+    assert ran.code == 0
+    assert [item[:2] for item in found] == [("warning", column)] * (column > 0)
+    assert all("takes --no-such-flag: the server may not start" in item[2] for item in found)
