@@ -116,7 +116,7 @@ def hub() -> Iterator[str]:
 
 
 def _run(home: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HYBRIDCALC"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HYBRIDCALC", "COLUMNS"))}
     env = (
         kept
         | {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}

@@ -120,8 +120,14 @@ def test_an_engine_that_has_moved_on_is_found(sglang: Callable[..., Any], capsys
     ],
 )
 def test_an_import_that_fails_is_said_with_its_reason(
-    sglang: Callable[..., Any], capsys: pytest.CaptureFixture[str], shapes: str, pool: str, said: str
+    sglang: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    shapes: str,
+    pool: str,
+    said: str,
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # errors are wrapped to it
     sglang(shapes, pool)
     assert execute(WORDS) == 2
     printed = capsys.readouterr()

@@ -309,15 +309,15 @@ def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests: list[float]) 
     [
         ({}, "state", 51, 59.8),
         ({"mamba_full_memory_ratio": 9.0}, "kv", 24, 75.6),
-        ({"max_running_requests": 20}, "limit", 20, 0),
+        ({"max_running_requests": 20}, "limit", 20, 84.2),
         ({"max_mamba_cache_size": 371}, "state", 74, 3.4),
-        ({"disable_radix_cache": True, "max_running_requests": 40}, "limit", 40, 0),
-        ({"model": "lfm2-350m", "rest": 60.0, "length": 256}, "limit", 4096, 0),
+        ({"disable_radix_cache": True, "max_running_requests": 40}, "limit", 40, 82.0),
+        ({"model": "lfm2-350m", "rest": 60.0, "length": 256}, "limit", 4096, 98.4),
     ],
     ids=["state", "kv", "limit", "balanced", "the limit is K", "the engine's own limit"],
 )
 def test_what_binds_and_what_idles(flags: dict[str, Any], binding: str, requests: int, idle: float) -> None:
-    """The pool that runs out first, or the limit, and how much of the other is never used."""
+    """The pool that runs out first and how much of the other is never used; of both the larger share where the limit binds."""
     plan = planned(**flags)
     assert (plan.binding, plan.concurrency) == (binding, requests)
     assert plan.capacity.idle_percent == pytest.approx(idle, abs=0.5)
