@@ -317,7 +317,7 @@ def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests: list[float]) 
     ids=["state", "kv", "limit", "balanced", "the limit is K", "the engine's own limit"],
 )
 def test_what_binds_and_what_idles(flags: dict[str, Any], binding: str, requests: int, idle: float) -> None:
-    """The pool that runs out first and how much of the other is never used; of both the larger share where the limit binds."""
+    """The pool that runs out first and what the other never uses; where the limit binds, the larger share of both."""
     plan = planned(**flags)
     assert (plan.binding, plan.concurrency) == (binding, requests)
     assert plan.capacity.idle_percent == pytest.approx(idle, abs=0.5)
