@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines.weights import Weights
 
 RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
-RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
 MOST_WEIGHED = 512
 """Answers kept: a sweep asks for the same weights at every point."""
