@@ -10,7 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture.presets import find_preset
 from hybridcalc.engines import ENGINES
-from hybridcalc.live.verdict import PLANNED, PLANNED_OF, Live, finding
+from hybridcalc.live.verdict import Live, finding, planned_names
 from hybridcalc.live.worker import BLOCKS, KV, LIMIT, STATE, Worker
 
 UNITS = {STATE: "slots", KV: "tokens of KV", BLOCKS: "blocks", LIMIT: "requests at most"}
@@ -52,12 +52,11 @@ def _another(live: Live, document: Mapping[str, Any], model: str | None) -> str:
 
 def _compared(worker: Worker, document: Mapping[str, Any]) -> Iterator[tuple[str, float, int]]:
     """Each figure that the server and the plan have: its unit, and both."""
-    pools, limit = PLANNED_OF.get(worker.engine, (PLANNED, ""))
-    there = [(name, UNITS[pool], worker.pools[pool].size) for pool, name in pools.items() if pool in worker.pools]
-    for name, unit, size in (*there, (limit, UNITS[LIMIT], worker.limit)):
+    for what, name in planned_names(worker).items():
+        size = worker.limit if what == LIMIT else worker.pools[what].size if what in worker.pools else None
         planned = document.get(name)
         if isinstance(planned, int) and size is not None:
-            yield unit, size, planned
+            yield UNITS[what], size, planned
 
 
 def _preset(name: str) -> str | None:

@@ -15,12 +15,14 @@ from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import KV, PLACE, Family, Pool, Worker, count_of, text_of
+from hybridcalc.live.worker import KV, LIMIT, PLACE, Family, Pool, Worker, count_of, text_of
 from hybridcalc.steps import Suggestion
 from hybridcalc.units import format_bytes
 
 PREFIX, LABEL = "llamacpp:", "none"
 DOCUMENTS = ("slots", "props")
+PLANNED = {KV: "n_ctx", LIMIT: "n_seq_max"}
+"""Pools and the limit of requests -> the figure of a plan that is their size."""
 COUNTERS = {"drafted": "spec_decode_num_draft_tokens_total", "accepted": "spec_decode_num_accepted_tokens_total"}
 
 

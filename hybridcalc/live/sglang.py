@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import KV, LARGEST_FIGURE, STATE, Family, Figures, Pool, Worker, text_of
+from hybridcalc.live.worker import KV, LARGEST_FIGURE, LIMIT, STATE, Family, Figures, Pool, Worker, text_of
 
 PREFIX, LABEL = "sglang:", "dp_rank"
 DOCUMENTS = ("server_info",)
+PLANNED = {STATE: "max_mamba_cache_size", KV: "max_total_num_tokens", LIMIT: "max_running_requests"}
+"""Pools and the limit of requests -> the figure of a plan that is their size."""
 COUNTERS = {"evicted_tokens": "evicted_tokens_total", "retracted": "num_retracted_requests_total"}
 RATES = {"hit_rate": "cache_hit_rate", "accept_rate": "spec_accept_rate", "accept_length": "spec_accept_length"}
 QUEUES = {

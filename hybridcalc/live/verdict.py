@@ -17,6 +17,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.bootlog.grammars import room
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
 from hybridcalc.findings import Finding, Rule
@@ -29,16 +30,8 @@ FULL = 0.95
 LIKELY_SLOTS = range(1, 10)
 """Slots that a request may hold, where nothing says how many."""
 NAMES = {STATE: "the state pool", KV: "KV", BLOCKS: "the blocks", LIMIT: "the limit of requests", OTHER: "no pool"}
-PLANNED = {STATE: "max_mamba_cache_size", KV: "max_total_num_tokens", BLOCKS: "num_blocks"}
-"""The figure of a plan that is the size of a pool."""
 BLOCK_TOKENS = "attn_block_size"
 """The figure of a plan that is the tokens of a block."""
-PLANNED_OF = {
-    "llama.cpp": ({KV: "n_ctx"}, "n_seq_max"),
-    "vllm": (PLANNED, "max_num_seqs"),
-    "sglang": (PLANNED, "max_running_requests"),
-}
-"""An engine -> the figures of its plan that pools are held against, and the one of the limit of requests."""
 
 RULES = (
     Rule("HC300", "warning", "requests wait for the state pool",
@@ -252,11 +245,17 @@ def _wanted(model: Architecture | None, asked: LiveQuestion) -> str:
     return f"{own} the launch line, --command LINE"
 
 
+def planned_names(worker: Worker) -> Mapping[str, str]:
+    """Pools and the limit of requests -> the figure of a plan that each is held against, as the engine has them."""
+    names: Mapping[str, str] = getattr(room(worker.engine, "live"), "PLANNED", {})
+    return names
+
+
 def _sized(worker: Worker, figures: Mapping[str, Any], *, limited: bool) -> Worker:
     """With the size of a pool that the server does not say, as it is planned; of a launch line the limit too."""
     pools = dict(worker.pools)
-    names, most = PLANNED_OF.get(worker.engine, (PLANNED, ""))
-    limit = figures.get(most)
+    names = planned_names(worker)
+    limit = figures.get(names.get(LIMIT, ""))
     if limited and worker.limit is None and isinstance(limit, int) and limit >= worker.running:
         worker = worker._replace(limit=float(limit))
     for pool, name in names.items():

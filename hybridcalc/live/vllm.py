@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import BLOCKS, Family, Pool, Worker
+from hybridcalc.live.worker import BLOCKS, LIMIT, Family, Pool, Worker
 
 PREFIX, LABEL = "vllm:", "engine"
 DOCUMENTS = ()
+PLANNED = {BLOCKS: "num_blocks", LIMIT: "max_num_seqs"}
+"""Pools and the limit of requests -> the figure of a plan that is their size."""
 DEFAULT_BLOCK = "16"
 """What releases export whose workers settle the tokens of a block later."""
 COUNTERS = {
