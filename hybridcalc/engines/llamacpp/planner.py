@@ -21,7 +21,7 @@ from hybridcalc.engines.llamacpp.config import (
     ContextParams,
     check_arguments,
     check_together,
-)  # fmt: skip
+)
 from hybridcalc.engines.llamacpp.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, Write
 

@@ -27,7 +27,7 @@ from hybridcalc.deployment import (
     Rest,
     exact_rest,
     one_way,
-)  # fmt: skip
+)
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for

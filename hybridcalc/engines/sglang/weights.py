@@ -29,7 +29,7 @@ from hybridcalc.engines.placement import (
     rope_bytes,
     scale_a_row,
     stages_of,
-)  # fmt: skip
+)
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs, is_set
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError

@@ -24,7 +24,7 @@ from hybridcalc.deployment import (
     Rest,
     exact_rest,
     one_way,
-)  # fmt: skip
+)
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare

@@ -26,7 +26,7 @@ from hybridcalc.engines.placement import (
     rope_bytes,
     scale_a_row,
     stages_of,
-)  # fmt: skip
+)
 from hybridcalc.engines.releases import is_later
 from hybridcalc.engines.vllm.config import EngineArgs
 
