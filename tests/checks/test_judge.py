@@ -256,7 +256,7 @@ def test_the_model_of_a_config_file_is_named_where_the_file_is(tmp_path: Path) -
 
 
 def test_what_is_mounted_names_the_model_of_a_path_that_says_nothing(tmp_path: Path) -> None:
-    line = "docker run -v ./out/DeepSeek-R1-Distill-Llama-8B_nvfp4:/work/model vllm/vllm-openai:v0.20.0 {} /work/model"
+    line = "docker run -v ./out/DeepSeek-R1-Distill-Llama-8B_nvfp4:/data/model vllm/vllm-openai:v0.20.0 {} /data/model"
     checked = check(tmp_path, line.format("--model"))
     assert (checked.opened, checked.model) == ((), "DeepSeek-R1-Distill-Llama-8B_nvfp4")
 
