@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture as Architecture
+    from hybridcalc.architecture import Architecture as Architecture
     from hybridcalc.architecture.presets import load_model as load_model
     from hybridcalc.engines import llamacpp as llamacpp
     from hybridcalc.engines import sglang as sglang
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),
+    "Architecture": ("hybridcalc.architecture", "Architecture"),
     "plan": ("hybridcalc.engines.ask", "plan"),
     "decode_step": ("hybridcalc.speed", "decode_step"),
     "prefill": ("hybridcalc.speed", "prefill"),

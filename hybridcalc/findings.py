@@ -1,10 +1,17 @@
-"""A finding: something a user should know, with a rule id, a severity, and what to write instead; and the rules that
-make findings, each with its reason and source.
+"""What an answer is made of: figures with their reasons and sources, findings and their rules, the answer as shown.
+
+A `Step` is one line of arithmetic; functions that compute return steps beside their result, ``--explain`` prints them
+and ``--json`` always carries them. A `BudgetLine` keeps apart what an engine charges to its budget and what its
+buffers really take. A `Finding` is something a user should know, with a rule id, a severity, and what to write instead;
+a `Rule` makes findings and has its reason and source. A `Suggestion` states a flag line with its predicted effect. A
+`View` is an answer as people read it, from which text and pages are made.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from fractions import Fraction
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError, Write
@@ -111,3 +118,248 @@ def at_or_above(findings: tuple[Finding, ...], threshold: str) -> bool:
     if threshold == "never":
         return False
     return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(threshold) for f in findings)
+
+
+Number = int | float | Fraction
+
+
+class Step(NamedTuple):
+    """One figure: ``symbol = formula``, the same ``with_numbers``, value, unit, and where the rule comes from."""
+
+    symbol: str
+    formula: str
+    with_numbers: str
+    value: Number
+    unit: str
+    source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; a fraction becomes the nearest float."""
+        value = self.value
+        if type(value) is Fraction:
+            value = value.numerator if value.denominator == 1 else float(value)
+        return {
+            "symbol": self.symbol,
+            "formula": self.formula,
+            "with_numbers": self.with_numbers,
+            "value": value,
+            "unit": self.unit,
+            "source": self.source,
+        }
+
+
+class BudgetLine(NamedTuple):
+    """One buffer of one rank: bytes the engine charges for it, bytes it takes, and why it has that size.
+
+    ``kind`` is "state", "kv", "scratch" (draft states and rings) or "other"; pictures and colours go by it.
+    """
+
+    name: str
+    kind: str
+    charged_bytes: int
+    allocated_bytes: int
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+RISKS = ("none", "memory", "latency", "accuracy")
+"""What a suggestion may cost, the safest first: nothing that a user notices, memory kept free for activations, speed
+or reuse of prefixes, exactness of the answers."""
+
+
+CARE = {"accuracy": "; check accuracy first"}
+
+
+class Suggestion(NamedTuple):
+    """Flags to set, variables in front, and what they would change.
+
+    ``before`` and ``after`` are requests of the workload that run at once on the whole deployment; ``of`` what one is
+    (``requests of 8,192 tokens``), or what else changes where they stay the same.
+    """
+
+    flags: str
+    before: int
+    after: int
+    of: str
+    why: str
+    risk: str = "none"
+
+    @property
+    def gain(self) -> str:
+        """From and to, in words."""
+        if self.before == self.after:
+            return self.of
+        return f"{self.before:,} -> {self.after:,} request{'' if self.after == 1 else 's'}"
+
+    @property
+    def effect(self) -> str:
+        """From and to, and of what."""
+        return self.gain if self.before == self.after else f"{self.gain} of {self.of}"
+
+    @property
+    def price(self) -> str:
+        """What it costs, said after its gain; nothing where a user notices nothing."""
+        return "" if self.risk == "none" else CARE.get(self.risk, f"; {self.why}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: flags apart from variables, as words that a shell needs no quotes for."""
+        words = self.flags.split()
+        count = next((n for n, word in enumerate(words) if word.startswith("-")), len(words))
+        return {
+            "flags": words[count:],
+            "env": dict(word.split("=", 1) for word in words[:count]),
+            "requests_before": self.before,
+            "requests_after": self.after,
+            "risk": self.risk,
+            "effect": self.effect,
+            "why": self.why,
+        }
+
+
+def safest_first(found: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
+    """By what they may cost, and among equals by what they gain."""
+    return tuple(sorted(found, key=lambda each: (RISKS.index(each.risk), each.before - each.after)))
+
+
+SAFE, BOLD = "safe", "bold"
+
+
+class Choice(NamedTuple):
+    """Flags to paste, and what they would do: with their price in a few words, and in ``full``.
+
+    Those that are suggested are called safe or bold, and come to ``after`` requests.
+    """
+
+    label: str
+    flags: str
+    effect: str
+    full: str = ""
+    after: int = 0
+
+
+LONGEST_REASON = 44
+"""Columns that a reason has beside a figure in one unit."""
+
+
+class Quantity(NamedTuple):
+    """A figure of an answer: its name, the exact value, its unit or a human one, the reason, and what the whole answer
+    adds to that.
+    """
+
+    label: str
+    value: str
+    unit: str = ""
+    why: str = ""
+    more: str = ""
+    joined: str = "; "
+
+    @classmethod
+    def of(cls, label: str, value: str, unit: str, reason: str, joined: str = ": ") -> "Quantity":
+        """Of a reason that says most of it before ``joined``."""
+        why, _, more = reason.partition(joined)
+        return cls(label, value, unit, why, more, joined)
+
+    @property
+    def brief(self) -> tuple[str, str, str]:
+        """Its name, the figure in one unit (the human one), the reason, and the exact figure where it fits."""
+        if not self.unit[:1].isdigit():
+            return self.label, f"{self.value} {self.unit}".strip(), self.why
+        told = f"{self.value}: {self.why}" if self.why else self.value
+        return self.label, self.unit, told if len(told) <= LONGEST_REASON else self.why
+
+    @property
+    def reason(self) -> str:
+        """The whole of it."""
+        return self.joined.join(text for text in (self.why, self.more) if text)
+
+
+class Table(NamedTuple):
+    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for; ``fills``:
+    of its rows, the most telling first, a short answer shows what it has room for.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...] = ()
+    asked: bool = False
+    fills: bool = False
+
+
+class View(NamedTuple):
+    """An answer: what it comes to in a line, the figures it rests on, the most telling first, and what to set.
+
+    ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say,
+    the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
+    says where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
+    usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
+    makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
+    in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
+    set hold already. ``essential``: figures beyond which the first note tells more than another. ``fewest``: those that
+    are worth more than a second thing to set.
+    """
+
+    title: str
+    headline: str
+    meaning: str = ""
+    starts: bool = True
+    figures: tuple[Quantity, ...] = ()
+    roles: tuple[str, ...] = ()
+    evidence: tuple[tuple[str, str, str], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    fix: str = ""
+    choices: tuple[Choice, ...] = ()
+    tables: tuple[Table, ...] = ()
+    memory: Callable[[], Sequence[Any]] | None = None
+    log_lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    pictures: Mapping[str, Callable[[], Any]] = MappingProxyType({})
+    play: Callable[[], Any] | None = None
+    curve: bool = False
+    subject: str = ""
+    inputs: Callable[[], tuple[tuple[str, str], ...]] = tuple
+    said: tuple[str, ...] = ()
+    essential: int = 3
+    fewest: int = 2
+
+
+def html_of(view: View) -> str:
+    """The short answer as a notebook shows it: verdict, figures, findings, what to set."""
+    from html import escape
+
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in figure.brief)}</tr>" for figure in view.figures
+    )
+    told = [(found.severity, f"{found.rule} {found.message}") for found in view.findings]
+    told += [(choice.label, f"{choice.flags}: {choice.effect}") for choice in view.choices]
+    items = "".join(f"<li><b>{escape(name)}</b> {escape(text)}</li>" for name, text in told)
+    said = f"<p><b>{escape(view.headline)}</b> {escape(view.meaning)}<br>{escape(view.subject)}</p>"
+    return f"{said}<table>{rows}</table><ul>{items}</ul>"
+
+
+def html_of_records(said: str, records: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as a notebook shows them, under what they come to."""
+    from html import escape
+
+    rows = list(records)
+    head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row.values())}</tr>" for row in rows)
+    return f"<p>{escape(said)}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:
+    """Suggestions as flags to paste."""
+    return tuple(
+        Choice(
+            SAFE if each.risk == "none" else BOLD,
+            each.flags,
+            each.gain + each.price,
+            f"{each.effect}: {each.why}",
+            each.after,
+        )
+        for each in suggestions
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybridcalc.steps import View
+from hybridcalc.findings import View
 
 SET = """values => { for (const [name, value] of Object.entries(values)) {
   const field = document.getElementById("set-" + name);

@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "conformance"))
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.releases import RECORDED, Releases
+from hybridcalc.engines.arguments import RECORDED, Releases
 
 HEAD = ("| release | what changed | start-ups recorded | exact |", "|---|---|---|---|")
 

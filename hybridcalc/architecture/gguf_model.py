@@ -9,10 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture import (
+    Architecture,
+    AttentionKV,
+    CompressedIndex,
+    Config,
+    GroupedQueryKV,
+    IndexCache,
+    LatentKV,
+)
 from hybridcalc.architecture.families import PleConv, RecurrentState
-from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.gguf import Header, read_header
-from hybridcalc.architecture.kv import AttentionKV, CompressedIndex, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError, NotModelled, printable, quoted
 
 MOST_LAYERS, LARGEST = 4096, 2**31

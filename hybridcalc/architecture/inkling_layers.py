@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import log
 
+from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.layers import first_of, last_of, mlp, routed
 from hybridcalc.architecture.tensors import DRAFT, LAST, VISION, Block, Part, Tensor, linear, vector
 

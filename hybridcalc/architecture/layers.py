@@ -12,9 +12,8 @@ vision towers other than Qwen's and GLM's, and classes without a row: they are u
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.fields import DRAFT_FIELDS, Fields
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION, Block, Part, Tensor, linear, vector
 
 EXPERT_FIELDS = ("num_experts", "n_routed_experts", "num_local_experts")

@@ -7,10 +7,9 @@ PLaMo-2-1B and ZAYA1, and of Qwen4-Exp what its GGUF release states: 125.7 billi
 from collections.abc import Iterator
 from math import isqrt
 
+from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.inkling_layers import inkling, inkling2
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.layers import Style, attention, feeds, first_of, last_of, of_vision, routed
 from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, LAST, Block, Part, Tensor, linear, vector
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
+from hybridcalc.architecture import FULL_ATTENTION_LETTERS, LAYER_LETTERS, STATE_LETTERS, WINDOW_LETTERS
 from hybridcalc.architecture.families import FAMILIES, NO_FAMILY, OrZero, family_class
-from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, LAYER_LETTERS, STATE_LETTERS, WINDOW_LETTERS
 from hybridcalc.errors import InputError, quoted
 
 LARGEST_PRESET_BYTES = 256 * 1024
@@ -163,7 +163,7 @@ class Checkpoint(_Strict):
 
 
 class Preset(_Strict):
-    """One model. ``layers`` has one letter a layer, blanks ignored (letters: architecture/geometry.py). ``config``: the
+    """One model. ``layers`` has one letter a layer, blanks ignored (letters: architecture.py). ``config``: the
     fields of its config.json that its parameters follow from and that are not stated above (architecture/weights.py).
     """
 

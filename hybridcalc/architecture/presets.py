@@ -12,9 +12,8 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture import Architecture, AttentionKV, Config, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.architecture.families import PleConv, family_class
-from hybridcalc.architecture.geometry import Architecture, Config
-from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import HybridcalcError, InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.fields import Fields, text_of
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.layers import CHOSEN_FIELDS, EXPERT_FIELDS, STYLES, blocks
 from hybridcalc.architecture.tensors import DRAFT, VISION, Block, Tensor
 from hybridcalc.errors import ConfigError, NotModelled

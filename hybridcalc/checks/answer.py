@@ -6,7 +6,7 @@ The rest of checks/ finds places for it. The engine is asked for everything that
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GPU, Memory, Workload
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal

@@ -16,7 +16,7 @@ from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
-    from hybridcalc.steps import View
+    from hybridcalc.findings import View
 
 
 class Forms(NamedTuple):

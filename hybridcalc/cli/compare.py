@@ -15,7 +15,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.ranking import Ranked, difference, ranking
 from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, Refusal, printable
-from hybridcalc.steps import Table
+from hybridcalc.findings import Table
 
 if TYPE_CHECKING:
     from hybridcalc.shell.launch import Launch

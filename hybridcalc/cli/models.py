@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import FAMILIES, NO_FAMILY
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
 from hybridcalc.engines import ENGINES

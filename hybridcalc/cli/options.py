@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, quoted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import PanelledCommand, command
@@ -26,8 +26,8 @@ from hybridcalc.findings import at_or_above
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
+    from hybridcalc.findings import View
     from hybridcalc.speed.plans import Pace
-    from hybridcalc.steps import View
 
 KIND_HELP = (
     "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."

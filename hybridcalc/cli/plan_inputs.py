@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import find_preset, is_path, named_as_quantised, preset_at_end
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths

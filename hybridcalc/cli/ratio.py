@@ -14,9 +14,9 @@ from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.deployment import Rest
-    from hybridcalc.steps import View
+    from hybridcalc.findings import View
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command

@@ -13,8 +13,8 @@ Each check is an error found and its bound. Sizes: two heads of the model's own 
 from collections.abc import Iterator
 from typing import Any
 
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import Recurrence
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
 from hybridcalc.crosscheck.recurrence import (

@@ -13,14 +13,14 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import compute_buffer, header_of, weights_of
 from hybridcalc.engines.llamacpp.planner import Prepared
 from hybridcalc.engines.llamacpp.server_plan import Plan, plan
 from hybridcalc.errors import InputError, Refusal
-from hybridcalc.steps import Quantity, View
+from hybridcalc.findings import Quantity, View
 from hybridcalc.units import GIB, MIB
 
 PACKAGE = "xllamacpp"

@@ -16,7 +16,7 @@ and the geometry of a draft model's KV, which is one row of bytes here.
 from dataclasses import replace
 from math import prod
 
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, TensorView, contiguous
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_bytes, table_extra
 from hybridcalc.engines.sglang.config import ServerArgs

@@ -7,7 +7,7 @@ the ranks that share each stage. Ranks of a stage are alike: attention and state
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.crosscheck.plan_figures import PlanFigures
 from hybridcalc.crosscheck.tensors import Builder, Sizes
 from hybridcalc.deployment import Rest

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import rule_for
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.plan_figures import Figures as Figured
 from hybridcalc.crosscheck.plan_figures import PlanFigures, held_of, paired, slope, stated_memory
 from hybridcalc.crosscheck.subject import ASSUMED_REQUESTS, ASSUMED_TOKENS, Rank, Subject

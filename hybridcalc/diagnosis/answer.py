@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.bootlog.boots import Boot, figure_list, figures
 from hybridcalc.diagnosis.rules import finding
-from hybridcalc.findings import Finding
-from hybridcalc.steps import Step, Suggestion
+from hybridcalc.findings import Finding, Step, Suggestion
 
 MOST_NAMED = 4
 """Models of a list that are named; of the others the number is said."""

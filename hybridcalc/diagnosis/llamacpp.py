@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record

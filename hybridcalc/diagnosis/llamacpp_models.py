@@ -16,8 +16,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.presets import find_preset
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record

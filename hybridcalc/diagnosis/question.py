@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model, model_names
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import Workload

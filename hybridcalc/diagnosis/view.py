@@ -14,7 +14,7 @@ from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.view import facts_of, plan_pictures
 from hybridcalc.errors import InputError
-from hybridcalc.steps import Table, View, safest_first, suggested
+from hybridcalc.findings import Table, View, safest_first, suggested
 from hybridcalc.units import GIB, MIB
 
 if TYPE_CHECKING:

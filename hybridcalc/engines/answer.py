@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from hybridcalc.engines import ENGINES
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.deployment import Rest, Workload
-    from hybridcalc.findings import Finding
-    from hybridcalc.steps import BudgetLine, Step, Suggestion
+    from hybridcalc.findings import BudgetLine, Finding, Step, Suggestion
 
 
 class Shown:
@@ -33,7 +32,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Its verdict, figures, findings and suggestions, for notebooks."""
-        from hybridcalc.steps import View, html_of, suggested
+        from hybridcalc.findings import View, html_of, suggested
 
         plan, facts = cast(Answer, self), ENGINES[self.engine].part("view")
         figures, choices = tuple(facts.figures(plan)), suggested(plan.suggestions)

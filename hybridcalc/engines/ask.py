@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines import ENGINES

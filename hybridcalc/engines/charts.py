@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.deployment import HEADROOM, Rest, Workload, requests_text
 from hybridcalc.errors import InputError
-from hybridcalc.steps import BudgetLine
+from hybridcalc.findings import BudgetLine
 from hybridcalc.units import GIB
 
 LETTERS = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, Config
+from hybridcalc.architecture import Architecture, Config
 from hybridcalc.architecture.presets import named_as_quantised, shipped_checkpoints, shipped_presets
 from hybridcalc.findings import Finding, Rule
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
+from hybridcalc.findings import Step
 from hybridcalc.formulas.crossover import KvCurve, Span, curve_lengths, lighter_spans, total_crossover_tokens
-from hybridcalc.steps import Step
 
 DEFAULT_LONGEST = 131_072
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.charts import Axis, Chart, Mark, Picture, Series, lengths
 from hybridcalc.engines.crossover import Baseline, Crossover
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Quantity, Table, View
 from hybridcalc.formulas.crossover import Span
-from hybridcalc.steps import Quantity, Table, View
 from hybridcalc.units import format_bytes
 
 SHORTEST, LONGEST = 16, 131_072

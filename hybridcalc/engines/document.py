@@ -18,7 +18,7 @@ from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
 
 FIGURES = (
     "requests", "requests_range", "requests_per_worker", "workers", "gpus", "binding", "idle_percent", "workload",

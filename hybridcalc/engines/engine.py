@@ -15,7 +15,7 @@ from hybridcalc.engines import ENGINES, loaded, offered
 from hybridcalc.errors import InputError, Refusal
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.architecture.quantization import Quantization
     from hybridcalc.architecture.tensors import Widths
     from hybridcalc.architecture.weights import Parameters
@@ -325,7 +325,7 @@ class Engine:
 
     def check_heads(self, model: "Architecture", args: Any) -> None:
         """Raise Refusal for ranks that cannot share a model's attention heads, whatever the memory."""
-        from hybridcalc.architecture.kv import uneven_heads
+        from hybridcalc.architecture import uneven_heads
 
         ranks, heads = self.attention_ranks(args), model.num_attention_heads
         uneven = uneven_heads(model.attention, heads, ranks)
@@ -346,7 +346,7 @@ class Engine:
             raise
         if not self.offers("weights") or self.server_ranks(args) == 1:
             return
-        from hybridcalc.architecture.geometry import heads_divide
+        from hybridcalc.architecture import heads_divide
         from hybridcalc.engines.checkpoints import cut_in_blocks
 
         even = heads_divide(model, self.server_ranks(args)) and not cut_in_blocks(model, args.quantization)

@@ -11,8 +11,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Architecture, LatentKV
 from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Part, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, parameters, schemes
 from hybridcalc.errors import InputError, ShardingError, quoted

@@ -14,7 +14,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
 
 RANKS = (1, 2, 4, 8, 16, 32)
 LONGEST, MOST_REQUESTS = 2**20, 10_000

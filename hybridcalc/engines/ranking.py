@@ -10,7 +10,7 @@ from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import Refusal
-from hybridcalc.steps import Table
+from hybridcalc.findings import Table
 
 BINDS = {
     "state": "state binds", "kv": "KV binds", "blocks": "blocks bind", "limit": "limit binds", "context": "too long",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines.charts import comparison_picture
 from hybridcalc.engines.ranking import Ranked, difference, ranking, ranking_table
-from hybridcalc.steps import Table, View
+from hybridcalc.findings import Table, View
 
 NO_LENGTH = "without -L, requests are those that an engine's own limits let run: -L TOKENS makes them comparable"
 

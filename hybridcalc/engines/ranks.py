@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, Memory, MemoryPart
 from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, Refusal, ShardingError

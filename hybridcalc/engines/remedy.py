@@ -10,7 +10,7 @@ from functools import partial
 from math import floor
 from typing import Any, Protocol
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.engines.answer import Answer

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from hybridcalc.architecture.weights import widths_of
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import RISKS
+from hybridcalc.findings import RISKS
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.deployment import Rest, Workload
     from hybridcalc.engines.engine import Engine
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.steps import CARE, RISKS, Suggestion
+from hybridcalc.findings import CARE, RISKS, Suggestion
 
 MOST = 8
 STEP = 0.02

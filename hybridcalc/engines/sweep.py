@@ -13,7 +13,7 @@ from itertools import chain, product
 from math import isfinite
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine

@@ -9,7 +9,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sweep import Axis as Swept
 from hybridcalc.engines.sweep import Point
 from hybridcalc.errors import InputError
-from hybridcalc.steps import Table, View
+from hybridcalc.findings import Table, View
 
 MOST_REASONS, MOST_ROWS = 4, 60
 MOST_LABELS, MOST_DRAWN = 12, 2000

@@ -14,11 +14,11 @@ from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
-from hybridcalc.steps import BudgetLine, Quantity, Table, View, suggested
+from hybridcalc.findings import BudgetLine, Quantity, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.engines.charts import Bars, Part, Picture
     from hybridcalc.engines.play import Play
     from hybridcalc.engines.ranking import Ranked

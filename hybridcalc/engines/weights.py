@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, LAST, LAYERS, VISION, Block, Tensor, Widths
 from hybridcalc.architecture.weights import PLAIN, Parameters, parameters, schemes, stored_bytes
 from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
 from hybridcalc.engines.placement import ALL, Extra, Placement
 from hybridcalc.errors import ConfigError, NotModelled, ShardingError
-from hybridcalc.findings import Finding
-from hybridcalc.steps import html_of_records
+from hybridcalc.findings import Finding, html_of_records
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 if TYPE_CHECKING:

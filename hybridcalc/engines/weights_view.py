@@ -1,7 +1,7 @@
 """What weights come to, for people: on a rank, in the checkpoint, by group, and tensor by tensor."""
 
 from hybridcalc.engines.weights import ADDED, Weights
-from hybridcalc.steps import Quantity, Table, View
+from hybridcalc.findings import Quantity, Table, View
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_NAMED = 3

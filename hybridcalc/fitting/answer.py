@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
+from hybridcalc.findings import html_of_records
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS
 from hybridcalc.speed.plans import rate_text
-from hybridcalc.steps import html_of_records
 
 DEFAULT_TOP = 4
 MOST_MEASURED = 40

@@ -7,7 +7,7 @@ hybridcalc.fit(gpu="2xrtx-4090", length="128k").to_records()              which 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.deployment import Workload
 from hybridcalc.errors import InputError, quoted

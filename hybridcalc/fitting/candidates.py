@@ -3,14 +3,14 @@
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.shapes import Shape, fitting_of
 from hybridcalc.engines.suggest import Change
+from hybridcalc.findings import RISKS
 from hybridcalc.fitting.question import Offer, Question, Served
-from hybridcalc.steps import RISKS
 
 Key = tuple[Any, ...]
 Group = tuple[str, ...]

@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import Any
 
 from hybridcalc.deployment import Workload, requests_text
+from hybridcalc.findings import html_of_records
 from hybridcalc.fitting.answer import flat, gpus_text, record, row
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
-from hybridcalc.steps import html_of_records
 
 ORDERS = ("parameters", "requests")
 

@@ -9,7 +9,7 @@ average.
 
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.fitting.candidates import Deployment

@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model, shipped_checkpoints
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES

@@ -22,7 +22,7 @@ from itertools import count
 from math import ceil
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Memory, Rest
 from hybridcalc.engines.checkpoints import quantized_by_name
 from hybridcalc.engines.ranks import deciding

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
+from hybridcalc.findings import View
 from hybridcalc.fitting.answer import Fit, gpus_text
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import FitModels
-from hybridcalc.steps import View
 
 ROLES = ("state", "kv", "baseline", "scratch", "balanced", "trouble")
 """What tells curves apart."""

@@ -14,9 +14,9 @@ from typing import Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Suggestion
 from hybridcalc.live.scrape import Scrape
 from hybridcalc.live.worker import KV, LIMIT, PLACE, Family, Pool, Worker, count_of, text_of
-from hybridcalc.steps import Suggestion
 from hybridcalc.units import format_bytes
 
 PREFIX, LABEL = "llamacpp:", "none"

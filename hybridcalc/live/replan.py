@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.grammars import room
 from hybridcalc.deployment import Memory, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
@@ -19,8 +19,8 @@ from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Suggestion
 from hybridcalc.live.worker import BLOCKS, KV, STATE, Worker
-from hybridcalc.steps import Suggestion
 
 LIKELY_TP, LIKELY_KV = (1, 2, 4, 8, 16), (None, "fp8_e4m3")
 MOST_GIB = 2.0**12

@@ -15,15 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.bootlog.grammars import room
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
-from hybridcalc.findings import Finding, Rule
+from hybridcalc.findings import Finding, Rule, Suggestion
 from hybridcalc.live.replan import GIVEN, LiveQuestion, Planner, agreed
 from hybridcalc.live.worker import BLOCKS, CAPACITY, KV, LIMIT, OTHER, PLACE, STATE, Worker
-from hybridcalc.steps import Suggestion
 
 FULL = 0.95
 """Share of KV from which a waiting request no longer fits: the last blocks are never all in use."""

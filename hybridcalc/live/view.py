@@ -9,10 +9,10 @@ from typing import Any
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.charts import Axis, Band, Chart, Series
 from hybridcalc.errors import printable
+from hybridcalc.findings import Quantity, Table, View, suggested
 from hybridcalc.live.verdict import NAMES, Live, percent
 from hybridcalc.live.watch import Moment, bound_text, figure, label
 from hybridcalc.live.worker import BLOCKS, KV, OTHER, STATE
-from hybridcalc.steps import Quantity, Table, View, suggested
 
 LABELS = {STATE: "slots", KV: "KV", BLOCKS: "blocks"}
 MOST_OTHERS, LONGEST_MODEL = 3, 40

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hybridcalc.findings import Quantity
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.output import terminal
-from hybridcalc.steps import Quantity
 from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:

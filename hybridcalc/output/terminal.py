@@ -18,9 +18,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hybridcalc.findings import Finding
-from hybridcalc.steps import Choice, Number, Quantity, Step
-from hybridcalc.steps import Table as Listed
+from hybridcalc.findings import Choice, Finding, Number, Quantity, Step
+from hybridcalc.findings import Table as Listed
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:

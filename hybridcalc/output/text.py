@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from hybridcalc.findings import Finding
+from hybridcalc.findings import BOLD, SAFE, Choice, Finding, View
 from hybridcalc.output import terminal
-from hybridcalc.steps import BOLD, SAFE, Choice, View
 
 LINES, COLUMNS = 12, 80
 ONE_LINE = COLUMNS - len("  safe  ")

@@ -14,8 +14,8 @@ from hybridcalc.crosscheck.plan_figures import Stated
 from hybridcalc.crosscheck.run import RankResult, Verified, VerifyAnswer
 from hybridcalc.crosscheck.verification import Row, Shard, percent
 from hybridcalc.errors import quoted
+from hybridcalc.findings import Quantity, Step
 from hybridcalc.output import terminal
-from hybridcalc.steps import Quantity, Step
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_PROBLEMS = 12

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Step
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
 from hybridcalc.reuse.machines import Machines
 from hybridcalc.reuse.policy import MOST_STATES, NO_CAP
@@ -19,7 +20,6 @@ from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
 from hybridcalc.speed.prompt import Recomputed
-from hybridcalc.steps import Step
 
 
 class Priced(NamedTuple):

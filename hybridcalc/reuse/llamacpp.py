@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.llamacpp.command import SLOTS
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.fitting.answer import Fit
 

@@ -7,7 +7,7 @@ Units: tokens, slots.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.slots import Strategy

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import lcm
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.allocation import Allocation, int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
 from hybridcalc.engines.sglang.planner import allocation, prepare, start

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from hybridcalc.findings import BOLD, SAFE, Choice, Quantity, Table, View
 from hybridcalc.reuse.answer import BLOCKS, BOTH, CHECKPOINTS, HOST_KV, HOST_STATE, KV, STATE, Reuse
 from hybridcalc.reuse.knee import COARSE_KV_STEPS, SHARE, Knee
 from hybridcalc.reuse.pictures import pictures_of
@@ -10,7 +11,6 @@ from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import SLOTS, Row, Split
-from hybridcalc.steps import BOLD, SAFE, Choice, Quantity, Table, View
 from hybridcalc.units import MIB, format_bytes
 
 SPLITS_SHOWN = 7

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import check_mode_all
 from hybridcalc.engines.vllm.pages import STATE

@@ -13,7 +13,7 @@ from hybridcalc.speed.floor import EXPERTS, HEAD, SCAN_FLOPS, WEIGHTS
 from hybridcalc.speed.step import pair_flops, selected_tokens, weights_read
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.engines.engine import Engine
 
 RESULTS = {

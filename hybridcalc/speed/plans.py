@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.errors import InputError
+from hybridcalc.findings import LONGEST_REASON, Quantity, Table, View
 from hybridcalc.hardware import rates_of
 from hybridcalc.speed import (
     EXPERTS,
@@ -23,7 +24,6 @@ from hybridcalc.speed import (
     step_of,
 )
 from hybridcalc.speed.prompt import SHARED
-from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer

@@ -9,7 +9,7 @@ pass with others, so that weights are read anyhow: their floor is their operatio
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import Rates, rates_of
 from hybridcalc.speed.floor import EXPERTS, HEAD, PROMPT_SHARES, SCAN_FLOPS, SCANNED, WEIGHTS, Floor, Part

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from hybridcalc.findings import Table
 from hybridcalc.speed.floor import Floor
 from hybridcalc.speed.plans import Pace, ms_text, rate_text
-from hybridcalc.steps import Table
 
 LEAST_MEASURED = 16
 """Requests from which on measurements tell what is usual (docs/speed.md)."""

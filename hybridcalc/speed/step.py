@@ -15,8 +15,7 @@ all-reduce, sampling, activations.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, VISION
 from hybridcalc.architecture.weights import config_numbers, expert_choice, parameters, schemes
 from hybridcalc.engines.checkpoints import checkpoint_of

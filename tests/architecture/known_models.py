@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridcalc import Architecture
-from hybridcalc.architecture.kv import kv_elements_per_token
+from hybridcalc.architecture import kv_elements_per_token
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 MODELS: dict[str, dict[str, Any]] = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hybridcalc.architecture import GroupedQueryKV, IndexCache, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.architecture.families import RecurrentState, StateShapes, shard_groups
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
@@ -15,7 +16,6 @@ from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.errors import ShardingError
 
 QWEN3_5_27B = GatedDeltaNet(num_v_heads=48, num_k_heads=16, v_head_dim=128, k_head_dim=128, conv_kernel=4)

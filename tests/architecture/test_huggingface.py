@@ -8,7 +8,7 @@ from known_models import FILES_OF_ANOTHER_NAME, KNOWN, SPELT_OUT, config_files, 
 from small_configs import kda_config, small_config
 
 from hybridcalc import Architecture
-from hybridcalc.architecture.kv import kv_elements_per_token
+from hybridcalc.architecture import kv_elements_per_token
 
 read = Architecture.from_hf_config
 

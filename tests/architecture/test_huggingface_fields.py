@@ -8,12 +8,12 @@ from known_models import DATA
 from small_configs import KV, small_config
 
 from hybridcalc import Architecture
+from hybridcalc.architecture import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError
 
 read = Architecture.from_hf_config

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import Architecture
+from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.architecture.families.kda import KimiDelta
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
 from hybridcalc.architecture.presets import from_preset
 from hybridcalc.errors import InputError

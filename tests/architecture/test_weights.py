@@ -12,8 +12,8 @@ import pytest
 from known_models import KNOWN, SPELT_OUT, config_files, config_of
 
 from hybridcalc import Architecture, load_model
+from hybridcalc.architecture import Config
 from hybridcalc.architecture.config_json.classes import READERS
-from hybridcalc.architecture.geometry import Config
 from hybridcalc.architecture.layers import STYLES
 from hybridcalc.architecture.own_layers import OWN
 from hybridcalc.architecture.presets import shipped_checkpoints, shipped_config, shipped_presets

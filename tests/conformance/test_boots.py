@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from hybridcalc import Architecture, load_model, sglang, vllm
+from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.memory import rest_from_boot
 from hybridcalc.engines.vllm import EngineArgs

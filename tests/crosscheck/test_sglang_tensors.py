@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridcalc import load_model
-from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV
+from hybridcalc.architecture import CompressedIndex, GroupedQueryKV
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.sglang import subject as sglang_subject
 from hybridcalc.crosscheck.tensors import Sizes

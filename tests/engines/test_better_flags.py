@@ -9,7 +9,7 @@ import pytest
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.suggest import MOST, Change, Served, better, larger_share, most_gain, suggestion
-from hybridcalc.steps import Suggestion, safest_first
+from hybridcalc.findings import Suggestion, safest_first
 
 
 class Args(dict[str, int]):

@@ -26,7 +26,7 @@ from hybridcalc.engines.charts import (
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.curves import memory_picture
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
-from hybridcalc.steps import BudgetLine
+from hybridcalc.findings import BudgetLine
 from hybridcalc.units import GIB
 
 

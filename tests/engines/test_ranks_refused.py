@@ -12,13 +12,13 @@ import pytest
 
 import hybridcalc
 from hybridcalc import Architecture, load_model
+from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ShortConv
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.presets import model_names, shipped_checkpoints, shipped_config
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines import ENGINES

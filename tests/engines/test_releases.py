@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import release_tables
 
-from hybridcalc.engines.releases import RECORDED, Change, Releases, is_later, rule_sets
+from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later, rule_sets
 from hybridcalc.engines.sglang.releases import CHANGES as SGLANG_CHANGES
 from hybridcalc.engines.sglang.releases import RELEASES as SGLANG
 from hybridcalc.engines.vllm.releases import CHANGES as VLLM_CHANGES

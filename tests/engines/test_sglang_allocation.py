@@ -8,8 +8,7 @@ import pytest
 from present import present
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.engines.sglang.allocation import (
     TORCH_DTYPES,
     Allocation,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from present import present
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import ServerArgs

@@ -8,7 +8,7 @@ import pytest
 from present import present
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.crossover import Crossover
 from hybridcalc.engines.sglang.config import ServerArgs

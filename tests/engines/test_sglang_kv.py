@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, LatentKV
+from hybridcalc.architecture import CompressedIndex, GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype

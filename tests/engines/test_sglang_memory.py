@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GIVEN, MemoryPart
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.fraction import settle_fraction

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hybridcalc import Architecture
+from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.architecture.families.lightning import Lightning
-from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy

@@ -16,7 +16,7 @@ from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import unified_requests
 from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion, safest_first
+from hybridcalc.findings import Suggestion, safest_first
 
 K3 = "--tp 8 --mamba-ssm-dtype float32 --kv-cache-dtype fp8_e4m3"
 EAGLE = "--speculative-algorithm EAGLE --speculative-num-draft-tokens 4"

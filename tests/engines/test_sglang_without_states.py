@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import Architecture, load_model, sglang
-from hybridcalc.architecture.kv import GroupedQueryKV
+from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan

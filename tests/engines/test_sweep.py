@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.command import TABLE as SGLANG

@@ -10,7 +10,7 @@ import pytest
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang import rules as sglang
 from hybridcalc.engines.vllm import rules as vllm
-from hybridcalc.steps import Suggestion
+from hybridcalc.findings import Suggestion
 from hybridcalc.units import GIB
 
 

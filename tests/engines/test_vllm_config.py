@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import Config
+from hybridcalc.architecture import Config
 from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare

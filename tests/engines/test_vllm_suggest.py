@@ -18,7 +18,7 @@ from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion, safest_first
+from hybridcalc.findings import Suggestion, safest_first
 from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model, vllm
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep

@@ -13,7 +13,7 @@ import pytest
 
 import hybridcalc
 from hybridcalc import Architecture, load_model
-from hybridcalc.architecture.geometry import Config
+from hybridcalc.architecture import Config
 from hybridcalc.architecture.presets import shipped_config
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.placement import stages_of

@@ -9,7 +9,7 @@ import pytest
 from command_line import run
 
 from hybridcalc import Architecture, load_model
-from hybridcalc.architecture.geometry import Config
+from hybridcalc.architecture import Config
 from hybridcalc.architecture.presets import shipped_config
 from hybridcalc.architecture.quantization import integers
 from hybridcalc.architecture.quantization_config import read_quantization

@@ -1,8 +1,8 @@
 """Configs without recurrent layers, read for baselines: grouped-query, latent and sliding-window attention."""
 
+from hybridcalc.architecture import AttentionKV, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.config_json.parts import Parts
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, LatentKV
 
 LAYER_KINDS = {
     "full_attention": "a", "attention": "a", "global_attention": "a",

@@ -1,11 +1,11 @@
 """Configs of the gated delta net: Qwen3-Next to Qwen4-Exp, OLMo-Hybrid, Lara, GigaChat3.5, Jet-Nemotron."""
 
+from hybridcalc.architecture import CompressedIndex, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.config_json.attention import grouped_query
 from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, required_row, state_or_attention
 from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, LatentKV
 
 
 def qwen_gdn(fields: Fields) -> Parts:

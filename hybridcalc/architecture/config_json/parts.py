@@ -8,9 +8,9 @@ what is missing or contradictory.
 
 from typing import NamedTuple
 
+from hybridcalc.architecture import AttentionKV, GroupedQueryKV
 from hybridcalc.architecture.families import PleConv, RecurrentState
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV
 
 LINEAR_KINDS = {
     "linear_attention": "s", "full_attention": "a", "qwen_sparse_attention": "a", "indexed_attention": "a",

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from hybridcalc.architecture import kv_heads_on_rank
 from hybridcalc.architecture.families import ConvWindow, OrZero, RecurrentState, StateShapes, divide
-from hybridcalc.architecture.kv import kv_heads_on_rank
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.fields import Fields

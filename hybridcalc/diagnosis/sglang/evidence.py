@@ -20,7 +20,7 @@ from itertools import product
 from math import ceil, floor
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import target_pools

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.grammars import assemble

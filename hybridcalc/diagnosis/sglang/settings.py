@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.diagnosis.sglang.evidence import Case, log_constants
 from hybridcalc.engines.sglang.balance import Observed, balance_constants
@@ -16,7 +16,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, start
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion
+from hybridcalc.findings import Suggestion
 from hybridcalc.units import GIB, format_bytes, parse_dtype
 
 PLENTY_GIB = 4096.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Candidate

@@ -1,6 +1,6 @@
 """What a model holds of a sequence on llama.cpp, for its crossovers: states in f32 with their copies, KV by type."""
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.llamacpp.config import ContextParams

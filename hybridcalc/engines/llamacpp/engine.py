@@ -9,7 +9,7 @@ from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture import Architecture
     from hybridcalc.engines.weights import Weights
     from hybridcalc.hardware import Gpu
 

@@ -7,14 +7,14 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, Weighed, compute_buffer, vocabulary_of, weighed, weights_of
 from hybridcalc.engines.llamacpp.placement import Device, Devices, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared, prepare
-from hybridcalc.steps import BudgetLine
+from hybridcalc.findings import BudgetLine
 from hybridcalc.units import GIB, MIB
 
 

@@ -8,7 +8,7 @@ caches and compute buffers at the high end of what is estimated. Nothing is left
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextParams

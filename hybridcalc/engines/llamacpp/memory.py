@@ -11,7 +11,7 @@ eight models it was 20 to 470 bytes a token of a batch and hidden value beside l
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.gguf import Header
 from hybridcalc.architecture.gguf_model import HEADER
 from hybridcalc.architecture.weights import parameters, widths_of

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
+from hybridcalc.engines.arguments import Change, Releases
 from hybridcalc.engines.llamacpp.config import ROWS, ContextParams
-from hybridcalc.engines.releases import Change, Releases
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import Flag, FlagTable
 from hybridcalc.units import GIB, LARGEST_TOKENS

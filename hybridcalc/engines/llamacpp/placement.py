@@ -16,7 +16,7 @@ from functools import lru_cache
 from struct import pack, unpack
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.gguf import Header
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION
 from hybridcalc.architecture.weights import Parameters

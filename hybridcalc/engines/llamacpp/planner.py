@@ -11,8 +11,7 @@ llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp, llama-m
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.llamacpp.config import (
     BLOCK,
     MOST_SEQUENCES,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridcalc.engines.releases import RECORDED, Change, Releases
+from hybridcalc.engines.arguments import RECORDED, Change, Releases
 
 
 class RuleSet(NamedTuple):

@@ -7,7 +7,7 @@ nobody set -c, --fit shrinks it to what does, to no less than --fit-ctx.
 from functools import cached_property
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.llamacpp.config import ContextParams
@@ -19,8 +19,7 @@ from hybridcalc.engines.llamacpp.rules import RULES
 from hybridcalc.engines.llamacpp.saved import ServerSlot, served
 from hybridcalc.engines.llamacpp.shrink import Shrunk, shrunk
 from hybridcalc.errors import Refusal
-from hybridcalc.findings import Finding, find
-from hybridcalc.steps import Step, Suggestion
+from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import GIB, format_bytes
 
 

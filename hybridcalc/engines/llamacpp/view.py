@@ -8,7 +8,7 @@ from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
 from hybridcalc.engines.llamacpp.server_plan import Plan
 from hybridcalc.engines.view import counted, memory_figure, pools_picture
-from hybridcalc.steps import Quantity
+from hybridcalc.findings import Quantity
 from hybridcalc.units import GIB, MIB, format_bytes
 
 if TYPE_CHECKING:

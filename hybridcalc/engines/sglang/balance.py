@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.constants import (
@@ -25,9 +25,9 @@ from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy, with_defaults
+from hybridcalc.findings import Step
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
-from hybridcalc.steps import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

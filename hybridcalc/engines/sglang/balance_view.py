@@ -6,13 +6,12 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import longest_of
-from hybridcalc.findings import Finding
-from hybridcalc.steps import Choice, Quantity, View
+from hybridcalc.findings import Choice, Finding, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, KvCell, draft_layers, kv_cell, kv_layers, stage_cell, window_kv

@@ -3,7 +3,7 @@
 from math import lcm
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together

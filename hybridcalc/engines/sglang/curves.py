@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import HEADROOM, Workload, requests_text
 from hybridcalc.engines.charts import (
     LEAST_END,

@@ -12,7 +12,7 @@
 No slot pads the pool. Mirrors server_args.py _handle_mamba_radix_cache, model_executor/model_runner_kv_cache_mixin.py.
 """
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.pools import StatePool, asked_requests, request_limit
 from hybridcalc.engines.sglang.releases import RuleSet

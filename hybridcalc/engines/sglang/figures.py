@@ -9,7 +9,7 @@ derives: what to make of them (findings, suggestions, steps) builds upon it, and
 from fractions import Fraction
 from functools import cached_property
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.sglang.allocation import Allocation
@@ -20,8 +20,8 @@ from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepa
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.engines.sglang.states import dense_windows, family_rule
+from hybridcalc.findings import BudgetLine, Suggestion
 from hybridcalc.formulas.balance import balanced_ratio
-from hybridcalc.steps import BudgetLine, Suggestion
 from hybridcalc.units import format_bytes
 
 

@@ -5,8 +5,7 @@ its pools that then admits the most.
 from collections.abc import Iterator
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for

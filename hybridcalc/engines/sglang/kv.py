@@ -17,8 +17,15 @@ Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
 from itertools import pairwise
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
-from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture import (
+    STATE_LETTERS,
+    Architecture,
+    CompressedIndex,
+    GroupedQueryKV,
+    IndexCache,
+    LatentKV,
+    kv_heads_on_rank,
+)
 from hybridcalc.architecture.presets import model_if_known
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet

@@ -15,7 +15,7 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import (
     COMPUTED,
     ESTIMATED,

@@ -17,8 +17,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang.allocation import (
     Allocation,
     Settled,

@@ -7,8 +7,7 @@ Mirrors arg_groups/mamba_hook.py, attention_hook.py, kv_cache_hook.py and mem_ca
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import RuleSet

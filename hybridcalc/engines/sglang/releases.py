@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hybridcalc.engines.releases import RECORDED, Change, Releases, is_later
+from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later
 from hybridcalc.errors import Refusal, with_release
 
 QWEN = frozenset({

@@ -7,7 +7,7 @@ request. Mirrors configs/mamba_utils.py, kv_cache_configurator.py and memory_poo
 
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.pools import Rings
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -21,8 +21,7 @@ from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.errors import InputError, Refusal
-from hybridcalc.findings import Finding, find
-from hybridcalc.steps import Step, Suggestion
+from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import format_bytes
 
 FLAG_OF = {

@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import ENTRY
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, start

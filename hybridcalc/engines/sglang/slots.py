@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.refusals import check_pools

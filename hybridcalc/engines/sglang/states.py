@@ -13,8 +13,8 @@ Mirrors configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import StateShapes, rule_for
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled, printable

@@ -17,8 +17,7 @@ Mirrors arg_groups/overrides.py, model_overrides/, model_hook.py (0.5.23), serve
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.refusals import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture import LatentKV
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
@@ -19,9 +19,9 @@ from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio,
 from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Suggestion, safest_first
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import pin
-from hybridcalc.steps import Suggestion, safest_first
 from hybridcalc.units import GIB, MOST_SLOTS
 
 LARGEST_FRACTION = 0.95

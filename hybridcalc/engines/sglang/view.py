@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.view import between, counted, each, memory_figure
-from hybridcalc.steps import Quantity
+from hybridcalc.findings import Quantity
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:

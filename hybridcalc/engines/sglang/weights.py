@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.tensors import Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, config_word
 from hybridcalc.engines.placement import (

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import gcd
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
@@ -19,8 +19,8 @@ from hybridcalc.engines.vllm.pages import DRAFT, FULL, WHOLE, WINDOW, blocks_hel
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
+from hybridcalc.findings import Step
 from hybridcalc.formulas.crossover import KvCurve
-from hybridcalc.steps import Step
 
 
 def compare(

@@ -15,8 +15,7 @@ then. Mirrors vLLM
 v1/core/kv_cache_planning.py unify_kv_cache_spec_page_size (0.33.0; 0.28.0 says the same in kv_cache_utils.py).
 """
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import model_if_known
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.pages import DRAFT, STATE, Group, Padding, Pages, Prepared, form_groups, kv_bytes_per_token

@@ -14,9 +14,9 @@ neither divide its groups nor share one, lightning rounds down. Mirrors model_ex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import rule_for, shard_groups
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.releases import is_later
+from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal, ShardingError, with_release
 

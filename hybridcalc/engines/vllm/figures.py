@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.vllm.config import EngineArgs
@@ -16,7 +16,7 @@ from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.layers import state_parts
 from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
-from hybridcalc.steps import BudgetLine, Suggestion
+from hybridcalc.findings import BudgetLine, Suggestion
 
 
 class Running(NamedTuple):

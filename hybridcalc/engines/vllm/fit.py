@@ -8,8 +8,7 @@ that still fit on the least that the memory may be, where the engine starts for 
 from collections.abc import Iterator
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
 from hybridcalc.engines.suggest import Change

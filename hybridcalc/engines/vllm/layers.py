@@ -16,8 +16,7 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
 from hybridcalc.engines.vllm.releases import RuleSet, rules_for

@@ -11,7 +11,7 @@ measured boot prints it as `Available KV cache memory`.
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import (
     COMPUTED,
     ESTIMATED,

@@ -20,8 +20,7 @@ from dataclasses import replace
 from math import ceil, gcd, lcm
 from typing import NamedTuple, NoReturn
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
 from hybridcalc.engines.vllm.layers import Backend, Index, StateTensor

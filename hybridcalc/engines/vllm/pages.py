@@ -26,11 +26,9 @@ many blocks as the one with the largest.
     state, all       ceil(L / mamba block) + S
     index tail       1                                            the pool in progress of an indexer
 
-Index caches beside attention (GLM-5.3, Qwen4-Exp) and the groups of pages that differ are in packed.py.
-
 `Prepared` is what start-up settles before it knows its memory, `Sizing` what memory then decides. Mirrors vLLM
-platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0); leaves out draft layers of
-other pages (drafts.py has them), and KV formats that differ from layer to layer.
+platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0). In packed.py: index caches
+beside attention, groups of pages that differ; in drafts.py: draft layers. KV formats of single layers are left out.
 """
 
 from collections import Counter
@@ -38,8 +36,16 @@ from itertools import accumulate
 from math import ceil, lcm
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS, Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
+from hybridcalc.architecture import (
+    FULL_ATTENTION_LETTERS,
+    STATE_LETTERS,
+    WINDOW_LETTERS,
+    Architecture,
+    GroupedQueryKV,
+    LatentKV,
+    kv_elements_per_token,
+    kv_heads_on_rank,
+)
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (

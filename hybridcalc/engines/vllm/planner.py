@@ -8,7 +8,7 @@ v1/core/kv_cache_planning.py, kv_cache_utils.py, config/compilation.py (0.33.0, 
 from math import gcd, lcm
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.engines.vllm import config, loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.play import (
     LONGEST,

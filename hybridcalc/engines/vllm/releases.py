@@ -6,7 +6,7 @@ changed nothing of (its token figure is that of vLLM issue 40691).
 
 from typing import NamedTuple
 
-from hybridcalc.engines.releases import RECORDED, Change, Releases
+from hybridcalc.engines.arguments import RECORDED, Change, Releases
 
 
 class RuleSet(NamedTuple):

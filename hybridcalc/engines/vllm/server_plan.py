@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
@@ -23,8 +23,7 @@ from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, ou
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
 from hybridcalc.errors import InputError, Refusal, Write, printable
-from hybridcalc.findings import Finding, find
-from hybridcalc.steps import Step, Suggestion
+from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import GIB, LARGEST_BYTES
 
 

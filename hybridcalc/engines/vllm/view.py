@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.engines.view import between, counted, each, memory_figure
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
-from hybridcalc.steps import Quantity
+from hybridcalc.findings import Quantity
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:

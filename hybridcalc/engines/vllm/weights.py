@@ -13,9 +13,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.tensors import Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters
+from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.placement import (
     Extra,
     Placement,
@@ -27,7 +28,6 @@ from hybridcalc.engines.placement import (
     scale_a_row,
     stages_of,
 )
-from hybridcalc.engines.releases import is_later
 from hybridcalc.engines.vllm.config import EngineArgs
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from typing import Any
 from hybridcalc.engines.charts import Bars, Chart, Picture
 from hybridcalc.engines.play import Control, Play
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Finding
+from hybridcalc.findings import Choice, Finding, Number, Quantity, Step, Table, View
 from hybridcalc.output.pictures.files import draw_svg
 from hybridcalc.output.pictures.palette import dark_rules, page_rules
 from hybridcalc.resources import package_file
-from hybridcalc.steps import Choice, Number, Quantity, Step, Table, View
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'; img-src data:; base-uri 'none';"

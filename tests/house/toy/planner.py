@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.kv import kv_elements_per_token
+from hybridcalc.architecture import kv_elements_per_token
 from hybridcalc.errors import Refusal
 from toy.releases import RuleSet, rules_for
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from hybridcalc.errors import Refusal
-from hybridcalc.findings import find
-from hybridcalc.steps import BudgetLine, Step
+from hybridcalc.findings import BudgetLine, Step, find
 from hybridcalc.units import GIB
 from toy.planner import prepare
 from toy.rules import RULES

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hybridcalc.findings import View
 from hybridcalc.output.pictures.page import render
-from hybridcalc.steps import View
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip

@@ -90,9 +90,8 @@ def test_a_refused_plan_is_a_page_too(tmp_path: Path) -> None:
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     """Whatever a user or a log wrote does not become markup, in texts, attributes or data."""
     hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-    from hybridcalc.findings import Finding
+    from hybridcalc.findings import Choice, Finding, Quantity, Table, View
     from hybridcalc.output.pictures.page import render
-    from hybridcalc.steps import Choice, Quantity, Table, View
 
     page = View(
         hostile,
