@@ -1,7 +1,7 @@
 """The question being asked: how long the requests are, how many run at once, and what memory there is.
 
 A `Workload` may mix lengths; what a pool admits then follows from their mean, since memory adds up
-(formulas/balance.memory_of). A `Rest` is the memory left for both pools on one rank: a single figure where it is
+(formulas.memory_of). A `Rest` is the memory left for both pools on one rank: a single figure where it is
 known, an interval where it was read off a log printed to two decimals.
 """
 

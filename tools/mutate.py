@@ -3,7 +3,7 @@
     python tools/mutate.py --map            which tests run which line: the whole suite once, under coverage
     python tools/mutate.py --map FILE ...   the same for these test files alone, the rest of the map as it is
     python tools/mutate.py --sample 300     the sample; exit 1 when fewer than 90 % of it are noticed
-    python tools/mutate.py --only hybridcalc/formulas/slots.py:31 --sample 0
+    python tools/mutate.py --only hybridcalc/formulas.py:31 --sample 0
 
 A fault is one change of one place: a comparison's bound moved, `and` for `or`, an operator or a whole number off by
 one, a condition turned round, an entry missing from a table. It counts as noticed when a test fails or does not end.
@@ -38,7 +38,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("formulas", "architecture", "engines", "diagnosis", "checks")
+PACKAGES = ("formulas.py", "architecture", "engines", "diagnosis", "checks")
 EQUIVALENT = ROOT / "tools" / "mutants.txt"
 MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
@@ -274,9 +274,11 @@ def make_map(tests: list[str]) -> None:
     MAP.parent.mkdir(exist_ok=True)
     data = MAP.parent / "coverage"
     data.unlink(missing_ok=True)
-    packages = ",".join(f"hybridcalc/{name}" for name in PACKAGES)
+    included = ",".join(
+        f"*/hybridcalc/{name}" if name.endswith(".py") else f"*/hybridcalc/{name}/*" for name in PACKAGES
+    )
     settings = MAP.parent / "coveragerc"
-    settings.write_text(f"[run]\ninclude = {','.join(f'*/{p}/*' for p in packages.split(','))}\ndata_file = {data}\n")
+    settings.write_text(f"[run]\ninclude = {included}\ndata_file = {data}\n")
     report = MAP.parent / "times.xml"
     command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--cov", "--cov-context=test",
                f"--cov-config={settings}", "--cov-report=", f"--junitxml={report}", *tests]  # fmt: skip
@@ -374,8 +376,9 @@ def main() -> int:
     if asked.map is not None or not MAP.exists():
         make_map(asked.map if asked.map and MAP.exists() else [])
     known = json.loads(MAP.read_text())
-    folders = [ROOT / "hybridcalc" / name for name in asked.package or PACKAGES]
-    every = [fault for folder in folders for path in sorted(folder.rglob("*.py")) for fault in faults(path)]
+    places = [ROOT / "hybridcalc" / name for name in asked.package or PACKAGES]
+    modules = [path for place in places for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
+    every = [fault for path in modules for fault in faults(path)]
     harmless = equivalent()
     if not asked.package and (stale := harmless.difference(fault.name for fault in every)):
         print("\n".join(f"tools/mutants.txt names no fault: {name}" for name in sorted(stale)))

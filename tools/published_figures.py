@@ -20,12 +20,24 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.formulas.balance import balanced_ratio, memory_of, token_equiv
-from hybridcalc.formulas.checkpoints import cyclic_hit_rate, int8_slot_bytes
-from hybridcalc.formulas.crossover import KvCurve, crossover_tokens, total_crossover_tokens
-from hybridcalc.formulas.pages import aligned_block, blocks_for, padding_share, reused_tokens
-from hybridcalc.formulas.replayssm import replay_rings, smallest_ring
-from hybridcalc.formulas.slots import admitted_requests, prefill_slots
+from hybridcalc.formulas import (
+    KvCurve,
+    admitted_requests,
+    aligned_block,
+    balanced_ratio,
+    blocks_for,
+    crossover_tokens,
+    cyclic_hit_rate,
+    int8_slot_bytes,
+    memory_of,
+    padding_share,
+    prefill_slots,
+    replay_rings,
+    reused_tokens,
+    smallest_ring,
+    token_equiv,
+    total_crossover_tokens,
+)
 from hybridcalc.units import DTYPE_BYTES, GIB
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "published-figures.yaml"

@@ -374,7 +374,7 @@ def strategy(text: str) -> str:
     """A strategy of --mamba-radix-cache-strategy. Raises InputError for any other."""
     if text == "auto":
         return text
-    from hybridcalc.formulas.slots import STRATEGIES
+    from hybridcalc.formulas import STRATEGIES
 
     if text not in STRATEGIES:
         raise InputError(f"--mamba-radix-cache-strategy {text[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}")

@@ -28,7 +28,7 @@ from hybridcalc.crosscheck.recurrence import (
     run_at_once,
     split,
 )
-from hybridcalc.formulas.replayssm import replay_rings
+from hybridcalc.formulas import replay_rings
 
 HEADS, WIDEST, TOKENS, RING = 2, 64, 24, 16
 PAIR_BOUND = 2.0**-14

@@ -16,7 +16,7 @@ Source: gated delta rule and KDA; SGLang mem_cache/memory_pool.py, mamba_checkpo
 from typing import Any, NamedTuple
 
 from hybridcalc.crosscheck.backend import torch
-from hybridcalc.formulas.replayssm import Ring
+from hybridcalc.formulas import Ring
 
 LARGEST_INT8 = 127
 

@@ -2,7 +2,7 @@
 
     conv_state[i]     (layers, K + 1, window)              intermediate_conv[i]  (layers, R + 1, D, window), or
     ssm_state         (layers, K + 1, H, P, N)             (layers, R + 1, widened window) under overlapping views
-    intermediate_ssm  (layers, R + 1, D, H, P, N)          replayssm_*           formulas/replayssm.py
+    intermediate_ssm  (layers, R + 1, D, H, P, N)          replayssm_*           formulas.py
     int8_qdata, int8_scale, int8_conv[i]                   N + 1 checkpoint slots; one scale a column of dv values
     kv[i]             (2, T + page, heads, dim): K and V halves of one allocation, two where their dims differ
     latent[i]         (T + page, 1, row)                   index[i]              pages of 64 pooled keys and scales

@@ -1,6 +1,6 @@
 """From which length does KV outweigh the state, and from which does a hybrid weigh less than a baseline?
 
-The closed forms are in formulas/crossover.py; engines say what a model holds (`Holdings`: dtypes, sharding, rows,
+The closed forms are in formulas.py; engines say what a model holds (`Holdings`: dtypes, sharding, rows,
 pages).
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.findings import Step
-from hybridcalc.formulas.crossover import KvCurve, Span, curve_lengths, lighter_spans, total_crossover_tokens
+from hybridcalc.formulas import KvCurve, Span, lighter_spans, total_crossover_tokens
 
 DEFAULT_LONGEST = 131_072
 
@@ -326,3 +326,12 @@ def _ranks(size: int, ranks: int) -> str:
 
 def _float(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
+
+
+def curve_lengths(marks: list[Fraction | None], longest: int) -> list[int]:
+    """Lengths worth drawing: powers of two up to ``longest`` and the whole tokens around each crossover."""
+    lengths = {2**i for i in range(longest.bit_length()) if 2**i <= longest} | {longest}
+    for mark in marks:
+        if mark is not None and 1 <= mark <= longest:
+            lengths.add(max(1, int(mark)))
+    return sorted(lengths)

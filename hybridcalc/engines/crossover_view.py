@@ -10,7 +10,7 @@ from hybridcalc.engines.crossover import Baseline, Crossover
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Quantity, Table, View
-from hybridcalc.formulas.crossover import Span
+from hybridcalc.formulas import Span
 from hybridcalc.units import format_bytes
 
 SHORTEST, LONGEST = 16, 131_072

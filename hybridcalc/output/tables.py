@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.findings import Quantity
-from hybridcalc.formulas.replayssm import smallest_ring
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy, smallest_ring
 from hybridcalc.output import terminal
 from hybridcalc.units import format_bytes, short_dtype
 

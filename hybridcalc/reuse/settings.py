@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse.hosts import HiCache, HostTier, Weight
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy
 from hybridcalc.reuse.requests import BlockPool

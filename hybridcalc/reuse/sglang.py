@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
-from hybridcalc.formulas.slots import Strategy, slots_per_request
+from hybridcalc.formulas import Strategy, slots_per_request
 from hybridcalc.reuse.hosts import USUAL_RATIO, HiCache, HostTier, Weight, hicache_size_for, hicache_tier
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
 from hybridcalc.reuse.settings import Cost, Settings, Variant

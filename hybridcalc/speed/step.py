@@ -28,7 +28,7 @@ from hybridcalc.units import DTYPE_BYTES, parse_tokens
 if TYPE_CHECKING:
     from hybridcalc.architecture.weights import Parameters
     from hybridcalc.engines.engine import Engine
-    from hybridcalc.formulas.crossover import KvCurve
+    from hybridcalc.formulas import KvCurve
 
 
 class Read(NamedTuple):

@@ -11,7 +11,7 @@ from hybridcalc.engines.sglang import refusals
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import Refusal
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 
 NEWEST = rules_for(None)[0]
 KIMI, NEXT = load_model("kimi-k3"), load_model("qwen3-next-80b-a3b")

@@ -18,7 +18,7 @@ from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_bloc
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
-from hybridcalc.formulas.crossover import KvCurve
+from hybridcalc.formulas import KvCurve
 
 NEMOTRON = "nemotron-h-8b"
 BLOCK = 17_039_360

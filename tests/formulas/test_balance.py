@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.balance import balanced_ratio, balanced_requests, memory_of, split, token_equiv
+from hybridcalc.formulas import balanced_ratio, balanced_requests, memory_of, split, token_equiv
 from hybridcalc.units import GIB, KIB, MIB
 
 K3_STATE, K3_KV = 56_171_520, 13_824

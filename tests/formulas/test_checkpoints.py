@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.checkpoints import (
-    cyclic_hit_rate,
-    decode_snapshots,
-    handover_bytes,
-    int8_slot_bytes,
-    prefill_snapshots,
-)
+from hybridcalc.formulas import cyclic_hit_rate, decode_snapshots, handover_bytes, int8_slot_bytes, prefill_snapshots
 from hybridcalc.units import gib_text
 
 QWEN3_5_35B_TP4: dict[str, Any] = {"layers": 30, "temporal": (8, 128, 128), "conv_bytes": 12_288}

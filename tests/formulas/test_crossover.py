@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.crossover import (
-    KvCurve,
-    crossover_tokens,
-    curve_lengths,
-    lighter_spans,
-    total_crossover_tokens,
-)
+from hybridcalc.engines.crossover import curve_lengths
+from hybridcalc.formulas import KvCurve, crossover_tokens, lighter_spans, total_crossover_tokens
 from hybridcalc.units import KIB, MIB
 
 NEMOTRON_H_8B, NEMOTRON_H_8B_BF16 = 102_137_856, 51_806_208

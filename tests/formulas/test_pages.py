@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.pages import aligned_block, blocks_for, padding_share, reused_tokens
+from hybridcalc.formulas import aligned_block, blocks_for, padding_share, reused_tokens
 from hybridcalc.units import GIB
 
 STATE, KV = 4_255_744, 4096

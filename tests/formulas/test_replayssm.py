@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem, smallest_ring
+from hybridcalc.formulas import Ring, replay_rings, ring_length_problem, smallest_ring
 from hybridcalc.units import MIB
 
 KIMI_K3: dict[str, Any] = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc.errors import IllegalCombination
-from hybridcalc.formulas.slots import Strategy, admitted_requests, pin, prefill_slots, slots_per_request
+from hybridcalc.formulas import Strategy, admitted_requests, pin, prefill_slots, slots_per_request
 from hybridcalc.units import gib_text
 
 NO_BUFFER, EXTRA, LAZY = Strategy

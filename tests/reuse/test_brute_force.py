@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from present import present
 
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse.cache import PrefixCache
 from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.requests import BlockPool, Request

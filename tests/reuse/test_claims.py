@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.formulas.checkpoints import cyclic_hit_rate
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy, cyclic_hit_rate
 from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.sglang import sglang_policy

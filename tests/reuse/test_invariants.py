@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from present import present
 from test_brute_force import requests
 
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse.cache import NoRoom, PrefixCache
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.sglang import sglang_policy

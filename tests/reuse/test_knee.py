@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse.knee import SHARE, StackOrder, find_knee, is_stack, least_cached
 from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.sglang import sglang_policy

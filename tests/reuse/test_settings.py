@@ -9,8 +9,7 @@ import pytest
 
 from hybridcalc import load_model, sglang, vllm
 from hybridcalc.errors import IllegalCombination, InputError
-from hybridcalc.formulas.checkpoints import int8_slot_bytes
-from hybridcalc.formulas.slots import Strategy, slots_per_request
+from hybridcalc.formulas import Strategy, int8_slot_bytes, slots_per_request
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.sglang import cost, sglang_policy
 from hybridcalc.reuse.simulation import simulate

@@ -9,7 +9,7 @@ from brute_force import PooledBruteForce, tokens_of
 from brute_force_tiers import TieredBruteForce
 from present import present
 
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse.hosts import HiCache, Weight, hicache_size_for, hicache_tier, offload_tier
 from hybridcalc.reuse.requests import BlockPool, Request
 from hybridcalc.reuse.sglang import sglang_policy

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 from hybridcalc.reuse import forms, reading, traces
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate

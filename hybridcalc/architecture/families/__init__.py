@@ -87,7 +87,7 @@ class Recurrence(NamedTuple):
 
     ``delta_rule``: d is what the decayed state lacks at k, not the value itself. ``channel_decay``: each key channel
     decays by its own factor, not the whole head by one. ``replay``: from what ReplaySSM rebuilds the state
-    (formulas/replayssm.py); None where no engine replays the family.
+    (formulas.py); None where no engine replays the family.
     """
 
     v_dim: int

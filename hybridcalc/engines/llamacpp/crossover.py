@@ -5,7 +5,7 @@ from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whol
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
-from hybridcalc.formulas.crossover import KvCurve
+from hybridcalc.formulas import KvCurve
 
 
 def compare(

@@ -31,7 +31,7 @@ from hybridcalc.engines.sglang.kv import (
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import decode_rings, rings_per_slot, verification_rings
 from hybridcalc.engines.sglang.states import StateSlot, dense_windows, keeps_drafts
-from hybridcalc.formulas.replayssm import Ring
+from hybridcalc.formulas import Ring
 from hybridcalc.units import DTYPE_BYTES, GIB
 
 DRAFT_TABLE_EXTRA = 4
@@ -249,7 +249,7 @@ def int8_pool(slot: StateSlot, layers: int, pool_slots: int, args: ServerArgs) -
     """The int8 checkpoint pool beside ``pool_slots`` active slots, on one rank; None where it is not asked for."""
     if not args.enable_int8_mamba_checkpoint:
         return None
-    from hybridcalc.formulas.checkpoints import int8_slot_bytes
+    from hybridcalc.formulas import int8_slot_bytes
 
     slots = args.int8_mamba_ckpt_size or 2 * pool_slots
     temporal = slot.temporal_shape if slot.ssm_bytes else ()

@@ -1,9 +1,9 @@
 """What should --mamba-full-memory-ratio be, and what does today's setting come to?
 
-The closed forms (formulas/) are put on an engine's constants: r*, the slots a request holds, the K that pins a
+The closed forms (formulas.py) are put on an engine's constants: r*, the slots a request holds, the K that pins a
 concurrency and, when the memory left for both pools is known, what the engine's own solver makes of each choice of
 flags (settings.py). Constants come from the architecture, exactly, or from a boot log, as intervals (constants.py).
-r* keeps the published form, which charges draft states to the slots; see formulas/balance.py.
+r* keeps the published form, which charges draft states to the slots; see formulas.py.
 """
 
 from dataclasses import replace
@@ -26,8 +26,7 @@ from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy, with_defaults
 from hybridcalc.findings import Step
-from hybridcalc.formulas.balance import balanced_ratio, token_equiv
-from hybridcalc.formulas.slots import Slots, Strategy, pin
+from hybridcalc.formulas import Slots, Strategy, balanced_ratio, pin, token_equiv
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,7 @@ from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import replayssm_active, slot_parts, state_slot
 from hybridcalc.engines.sglang.strategy import uses_radix_cache
-from hybridcalc.formulas.crossover import KvCurve
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import KvCurve, Strategy
 
 if TYPE_CHECKING:
     from hybridcalc.engines.sglang.planner import Prepared

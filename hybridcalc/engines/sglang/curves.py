@@ -1,7 +1,7 @@
 """The pictures of an SGLang plan: its memory, its concurrency over length and over the ratio.
 
 Curves are the engine's own solver at each point (planner.size), but the balanced ratio's, which is the closed form of
-formulas/balance.py at every length.
+formulas.py at every length.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError
-from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
+from hybridcalc.formulas import balanced_ratio, balanced_requests
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 POINTS = 65

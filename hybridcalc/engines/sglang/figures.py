@@ -21,7 +21,7 @@ from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.engines.sglang.states import dense_windows, family_rule
 from hybridcalc.findings import BudgetLine, Suggestion
-from hybridcalc.formulas.balance import balanced_ratio
+from hybridcalc.formulas import balanced_ratio
 from hybridcalc.units import format_bytes
 
 

@@ -7,7 +7,7 @@ flag from a misspelt one, and an abbreviation from an ambiguous one. Names no li
 Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with names that releases from 0.4.10 on retired.
 """
 
-from hybridcalc.formulas.slots import STRATEGIES
+from hybridcalc.formulas import STRATEGIES
 from hybridcalc.shell.flags import Flag
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 

@@ -46,7 +46,7 @@ from hybridcalc.engines.sglang.replayssm import charged_rings, ring_bytes
 from hybridcalc.engines.sglang.states import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal, ShardingError
-from hybridcalc.formulas.slots import Slots
+from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
 
 NO_SLOTS = Slots(0, "no recurrent layer")

@@ -26,7 +26,7 @@ from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.settings import is_unified
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.formulas.slots import STRATEGIES
+from hybridcalc.formulas import STRATEGIES
 
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 KV_DTYPES = ("auto", "fp8_e4m3")

@@ -13,7 +13,7 @@ from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.states import dense_windows, family_rule, keeps_drafts
 from hybridcalc.errors import Refusal, Write
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas import Strategy
 
 FIXED_CHUNKS = {
     "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,

@@ -13,7 +13,7 @@ from hybridcalc.engines.sglang.pools import Rings
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import StateSlot, family_rule, replayed, replayssm_active, state_ranks, state_slot
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
+from hybridcalc.formulas import Ring, replay_rings, ring_length_problem
 
 
 def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...]:

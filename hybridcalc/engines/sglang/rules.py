@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
-from hybridcalc.formulas.slots import pin
+from hybridcalc.formulas import pin
 from hybridcalc.units import GIB, format_bytes
 
 IDLE_PERCENT = 25.0

@@ -22,7 +22,7 @@ from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import HybridcalcError, Refusal
-from hybridcalc.formulas.slots import admitted_requests, pin
+from hybridcalc.formulas import admitted_requests, pin
 from hybridcalc.units import ratio_text
 
 BLOCK = 4096

@@ -11,7 +11,7 @@ from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import check_model, rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
-from hybridcalc.formulas.slots import Strategy, admitted_requests, prefill_slots, slots_per_request
+from hybridcalc.formulas import Strategy, admitted_requests, prefill_slots, slots_per_request
 
 
 def slots_answer(

@@ -31,7 +31,7 @@ from hybridcalc.engines.sglang.refusals import (
 )
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import IllegalCombination, Refusal
-from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
+from hybridcalc.formulas import Slots, Strategy, slots_per_request
 
 INKLING_RATIO = 0.1
 

@@ -20,8 +20,7 @@ from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
-from hybridcalc.formulas.replayssm import smallest_ring
-from hybridcalc.formulas.slots import pin
+from hybridcalc.formulas import pin, smallest_ring
 from hybridcalc.units import GIB, MOST_SLOTS
 
 LARGEST_FRACTION = 0.95

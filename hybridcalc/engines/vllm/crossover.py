@@ -20,7 +20,7 @@ from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Step
-from hybridcalc.formulas.crossover import KvCurve
+from hybridcalc.formulas import KvCurve
 
 
 def compare(

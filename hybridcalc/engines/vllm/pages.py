@@ -60,7 +60,7 @@ from hybridcalc.engines.vllm.layers import (
 )
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import Refusal
-from hybridcalc.formulas.pages import aligned_block, blocks_for
+from hybridcalc.formulas import aligned_block, blocks_for
 from hybridcalc.units import DTYPE_BYTES
 
 LATENT_BLOCK, LATENT_STEP, DEFAULT_CHUNK = 128, 64, 2048

@@ -46,7 +46,7 @@ from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
-from hybridcalc.formulas.pages import blocks_for, divisors
+from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
 
 

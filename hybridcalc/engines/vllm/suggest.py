@@ -26,7 +26,7 @@ from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, prepare, size
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
-from hybridcalc.formulas.pages import divisors, reused_tokens
+from hybridcalc.formulas import divisors, reused_tokens
 from hybridcalc.units import GIB, MOST_SLOTS
 
 BLOCK_DROPPERS = ("mtp", "eagle", "eagle3")

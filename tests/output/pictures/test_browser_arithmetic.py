@@ -29,7 +29,7 @@ from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm import play as vllm_play
 from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.formulas.slots import pin
+from hybridcalc.formulas import pin
 from hybridcalc.resources import package_file
 
 SETTINGS = 400
