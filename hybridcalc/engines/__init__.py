@@ -2,9 +2,9 @@
 
     ENGINES["vllm"].plan(model, args, rest, workload)        for name, row in ENGINES.rows.items(): row.title
 
-An engine is one object, in engines/<name>/engine.py, loaded when it is first asked for; the rows here say what can be
-said without it: its title, what starts it, and its modules in rooms that lie above (a grammar of its logs, its
-tensors). A new engine is added here with a row.
+An engine is one object, ENGINE of the package engines/<name>, loaded when it is first asked for; the rows here say
+what can be said without it: its title, what starts it, and its modules in rooms that lie above (a grammar of its logs,
+its tensors). A new engine is added here with a row.
 """
 
 import sys
@@ -53,7 +53,7 @@ class Starter(NamedTuple):
 class Row(NamedTuple):
     """What is known of an engine without loading it.
 
-    ``home``: the module whose ENGINE it is. ``starter``: what starts it. ``rooms``: its modules in rooms above the
+    ``home``: the package whose ENGINE it is. ``starter``: what starts it. ``rooms``: its modules in rooms above the
     engines, by the room's name.
     """
 
@@ -164,7 +164,7 @@ def _in_all_rooms(name: str) -> Mapping[str, str]:
 ENGINES = Engines({
     "sglang": Row(
         "SGLang",
-        "hybridcalc.engines.sglang.engine",
+        "hybridcalc.engines.sglang",
         Starter(
             (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
             ("--model-path", "--model"),
@@ -177,7 +177,7 @@ ENGINES = Engines({
     ),
     "vllm": Row(
         "vLLM",
-        "hybridcalc.engines.vllm.engine",
+        "hybridcalc.engines.vllm",
         Starter(
             (
                 ("vllm", "serve"), ("python", "-m", "vllm.entrypoints.openai.api_server"),
@@ -199,7 +199,7 @@ ENGINES = Engines({
     ),
     "llama.cpp": Row(
         "llama.cpp",
-        "hybridcalc.engines.llamacpp.engine",
+        "hybridcalc.engines.llamacpp",
         Starter(
             (("llama-server",), ("llama-cli",), ("ollama", "serve"), ("ollama", "run"), ("ollama", "start")),
             ("--model", "-m", "--hf-repo", "-hf"),

@@ -4,6 +4,7 @@ Each is found in `hybridcalc.engines.ENGINES`. What an engine cannot do is None 
 in the user's words. What ranks share and hold of weights is searched in ranks.py.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,7 +38,7 @@ WEIGHTS_BUDGET = "weights_budget_gib"
 class Engine:
     """What every room asks of an engine; arguments are the engine's own class, under its own names.
 
-    The answers lie in modules of the engine's folder that are named alike in all of them: command (`TABLE`,
+    The answers lie in modules of the engine's folder that are named alike in all of them: flags (`TABLE`,
     `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, figures (`unsized`),
     planner, server_plan, rules; and where the engine is swept or weighed, sweep and crossover. Each is loaded when it
     is first asked for.
@@ -52,6 +53,7 @@ class Engine:
     not only before them. ``fitted_unasked``: a search for deployments tries it where no engine is named.
     """
 
+    folder: ClassVar[str]
     name: ClassVar[str]
     title: ClassVar[str]
     model_flag: ClassVar[str]
@@ -66,18 +68,21 @@ class Engine:
     model_after_flags: ClassVar[bool] = False
     fitted_unasked: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        cls.folder = sys.modules[cls.__module__].__package__ or ""
+
     def part(self, name: str) -> Any:
         """A module of the engine's folder."""
-        return loaded(f"{type(self).__module__.rpartition('.')[0]}.{name}")
+        return loaded(f"{self.folder}.{name}")
 
     def offers(self, name: str) -> bool:
         """Whether the engine's folder has a module of that name."""
-        return find_spec(f"{type(self).__module__.rpartition('.')[0]}.{name}") is not None
+        return find_spec(f"{self.folder}.{name}") is not None
 
     @property
     def flags(self) -> "FlagTable":
         """The flags of its command line."""
-        return cast("FlagTable", self.part("command").TABLE)
+        return cast("FlagTable", self.part("flags").TABLE)
 
     @property
     def retired(self) -> Mapping[str, str]:
@@ -133,7 +138,7 @@ class Engine:
 
         ``unknown`` collects the flags that are ignored although no list of the engine's has them.
         """
-        found: tuple[str | None, Any] = self.part("command").from_words(words, env, unknown=unknown)
+        found: tuple[str | None, Any] = self.part("flags").from_words(words, env, unknown=unknown)
         return found
 
     def arguments(self) -> Any:

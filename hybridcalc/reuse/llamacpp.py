@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.llamacpp.command import SLOTS
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams
+from hybridcalc.engines.llamacpp.flags import SLOTS
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.errors import InputError
 from hybridcalc.reuse.hosts import Weight

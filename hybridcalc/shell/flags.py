@@ -4,7 +4,7 @@ A `FlagTable` is an engine's list of flags: those a plan needs (`Flag`), those i
 name a file of flags, which are refused. It reads words as argparse does: ``--flag value`` and ``--flag=value``, the
 last of repeated flags, abbreviations that fit one flag alone. Flags a plan does not need, and names nobody knows, are
 passed over with their values; a name that all but spells a needed one is refused. Knows no engine: engines/*/flags.py
-has the tables, engines/*/command.py settles flags against each other.
+has the tables, engines/*/flags.py settles flags against each other.
 """
 
 import json

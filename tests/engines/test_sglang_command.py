@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.sglang.command import from_words
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
+from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 
@@ -352,7 +351,7 @@ def test_unknown_flags_have_an_end(steps: Callable[..., Any]) -> None:
 
 def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
     script = (
-        "import sys, hybridcalc.engines.sglang.command; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
+        "import sys, hybridcalc.engines.sglang.flags; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []

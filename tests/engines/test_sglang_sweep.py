@@ -14,7 +14,7 @@ from hybridcalc import load_model, sglang
 from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import memory
-from hybridcalc.engines.sglang.command import TABLE, from_words
+from hybridcalc.engines.sglang.flags import TABLE, from_words
 from hybridcalc.engines.sweep import Axis, Point, count_points, mark_front, parse_axis, sweep
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu

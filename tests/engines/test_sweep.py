@@ -14,7 +14,7 @@ from hybridcalc import load_model
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.sglang.command import TABLE as SGLANG
+from hybridcalc.engines.sglang.flags import TABLE as SGLANG
 from hybridcalc.engines.sweep import (
     MOST_POINTS,
     OPTIONS,
@@ -28,7 +28,7 @@ from hybridcalc.engines.sweep import (
     parse_axis,
     sweep,
 )
-from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.engines.vllm.flags import TABLE as VLLM
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.shell.flags import Flag, FlagTable
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from test_vllm_command import JOINED, LOWERED, SPELLINGS
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.flags import FLAGS
+from hybridcalc.engines.vllm.flags import FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 

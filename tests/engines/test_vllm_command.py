@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
+from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 
@@ -362,9 +361,7 @@ def test_another_engine_is_named() -> None:
 
 
 def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
-    script = (
-        "import sys, hybridcalc.engines.vllm.command; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
-    )
+    script = "import sys, hybridcalc.engines.vllm.flags; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
 

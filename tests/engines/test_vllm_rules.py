@@ -9,8 +9,8 @@ from present import present
 
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.flags import from_words
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import Refusal

@@ -14,8 +14,8 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm import sweep as vllm_sweep
-from hybridcalc.engines.vllm.command import TABLE, from_words
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.flags import TABLE, from_words
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.sweep import SWEEPING
 from hybridcalc.errors import HybridcalcError, InputError

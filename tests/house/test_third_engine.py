@@ -16,7 +16,7 @@ from hybridcalc.cli.app import execute
 from hybridcalc.engines import ENGINES, Row, Starter
 
 HERE = Path(__file__).parent
-ROW = Row("Toy", "toy.engine", Starter((("toy", "serve"),)), {"bootlog": "toy.grammar"})
+ROW = Row("Toy", "toy", Starter((("toy", "serve"),)), {"bootlog": "toy.grammar"})
 MODEL = "llama-3.1-8b"
 
 

@@ -246,7 +246,7 @@ def _over(
     model: Architecture, args: ServerArgs, rest: Rest, workload: Workload, settings: "list[Setting]"
 ) -> "list[Setting]":
     """The settings with the least and the most that their flags admit in that memory; 0 where it does not start."""
-    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.sglang import ENGINE
     from hybridcalc.engines.sglang.server_plan import plan
     from hybridcalc.engines.sglang.settings import settle
 

@@ -34,7 +34,7 @@ def balance_view(
     rest: "Rest | None" = None,
 ) -> View:
     """The whole answer; settings to try start from what was given. ``rest``: the memory, where a GPU says it."""
-    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.sglang import ENGINE
 
     figures = _figures(answer)
     subject = (
@@ -67,7 +67,7 @@ def _inputs(
 ) -> tuple[tuple[str, str], ...]:
     if model is None:
         return ()
-    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.sglang import ENGINE
     from hybridcalc.engines.view import inputs
 
     return inputs(ENGINE, model, args, rest, answer.workload)

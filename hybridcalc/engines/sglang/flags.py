@@ -1,14 +1,26 @@
-"""Which flags does SGLang's command line take, and which of them does a memory plan need?
+"""Which flags does SGLang's command line take, and which model and ServerArgs do the words of a launch ask for?
+
+    sglang serve MODEL --tp 8 --context-length 128Ki -> MODEL, ServerArgs(tp_size=8, context_length=131072)
 
 `FLAGS` is the one place where a flag of a launch command is added: the `ServerArgs` field it sets, its spellings, how
-its value is read and within which bounds. Flags that share a field are settled against each other in command.py.
-`OTHER_FLAGS` are the names that leave memory alone, or bear on it in a way no plan here knows: they tell an unrelated
-flag from a misspelt one, and an abbreviation from an ambiguous one. Names no list has are passed over as well.
-Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with names that releases from 0.4.10 on retired.
+its value is read and within which bounds. `OTHER_FLAGS` are the names that leave memory alone, or bear on it in a way
+no plan here knows: they tell an unrelated flag from a misspelt one, and an abbreviation from an ambiguous one. They and
+names that no list has are passed over with their values; a name that all but spells a needed one is refused.
+
+Read as the engine's argparse reads it: ``--flag value`` and ``--flag=value``, the last of repeated flags, abbreviations
+that fit one flag alone. Values mean what they mean there, so that 8k tokens are 8,000 and 8Ki are 8,192. Checks one
+flag at a time: what flags do to each other is the planner's business, but for those that share a field. A file of flags
+(``--config``) is refused, not read. Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with names
+that releases from 0.4.10 on retired.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
+from hybridcalc.errors import InputError
 from hybridcalc.formulas import STRATEGIES
-from hybridcalc.shell.flags import Flag
+from hybridcalc.shell.flags import Flag, FlagTable, environment, multiples
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
@@ -248,3 +260,71 @@ _OTHER = """
 """
 OTHER_FLAGS = frozenset("--" + name for name in _OTHER.split())
 """What else the engine registers, and registered once."""
+
+
+_tokens = multiples({
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+})  # fmt: skip
+"""The engine's human_readable_int; decimals of the last digit are cut off."""
+
+
+def from_words(
+    words: Sequence[str], env: Mapping[str, str], *, unknown: list[str] | None = None
+) -> tuple[str | None, ServerArgs]:
+    """MODEL (None where no flag names it) and ServerArgs of the words after a launcher, under ``env``.
+
+    Raises InputError, naming the flag, for a value that cannot be its own or that a shell would decide, for a misspelt
+    or ambiguous flag, and for a word that belongs to no flag unless a flag that is passed over stands before it.
+    ``unknown`` collects the flags that are passed over although no list of SGLang's has them.
+    """
+    env = environment(env, KNOWN_ENVIRONMENT)
+    given = TABLE.read(words, unknown=unknown)
+    if "" in given:
+        given.setdefault(FLAGS[0].spellings[0], given.pop(""))
+    fields = _fields(given)
+    return fields.pop("model_path", None), ServerArgs(**fields, env=env)
+
+
+TABLE = FlagTable("SGLang", FLAGS, OTHER_FLAGS, FLAG_FILES, read_tokens=_tokens, multiples="8k is 8,000, 8Ki is 8,192")
+
+
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by flag -> values by field, the fields that several flags share settled."""
+    fields = {flag.field: given[flag.spellings[0]] for flag in FLAGS if flag.spellings[0] in given}
+    if "speculative_algorithm" in fields:
+        fields["speculative_algorithm"] = fields["speculative_algorithm"].upper()
+    fields |= {"speculative_num_draft_tokens": _draft_tokens(given, fields.get("speculative_algorithm"))}
+    return fields | _attention_workers(given)
+
+
+def _attention_workers(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``--attn-dp-size N`` is the newer way to say ``--dp-size N --enable-dp-attention``; the engine refuses a mix."""
+    replicas, workers = given.get("--dp-size", 1), given.get("--attn-dp-size", 1)
+    if workers == 1:
+        return {"dp_size": replicas}
+    if replicas > 1:
+        raise InputError(
+            f"--dp-size {replicas} beside --attn-dp-size {workers}: SGLang takes one of them",
+            fix="leave out --dp-size",
+            flag="--dp-size",
+        )
+    return {"dp_size": workers, "enable_dp_attention": True}
+
+
+def _draft_tokens(given: Mapping[str, Any], algorithm: str | None) -> int | None:
+    """D; DFLASH calls it its block size, and DSPARK's block leaves out the token that is verified along with it."""
+    asked: int | None = given.get("--speculative-num-draft-tokens")
+    name, more = {
+        "DFLASH": ("--speculative-dflash-block-size", 0),
+        "DSPARK": ("--speculative-dspark-block-size", 1),
+    }.get(algorithm or "", ("", 0))
+    if name not in given:
+        return asked
+    drafts = int(given[name]) + more
+    if asked is not None and asked != drafts:
+        raise InputError(
+            f"{name} {given[name]} makes {drafts} draft tokens, not {asked}",
+            fix="leave out one of the two flags",
+            flag=name,
+        )
+    return drafts

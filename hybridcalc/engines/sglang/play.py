@@ -44,7 +44,7 @@ CHARTS = {
 
 def play(model: Architecture, args: ServerArgs, rest: Rest, work: Workload) -> Play | None:
     """The settings of an SGLang plan; None where the browser could not follow it."""
-    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.sglang import ENGINE
 
     ready, typed = prepare(model, args), args.mamba_radix_cache_strategy
     if is_unified(ready) or model.state is None or not any(cell.price for cell in ready.cells):

@@ -33,7 +33,7 @@ CHARTS = {"memory": "What the memory of a GPU goes to", "lengths": "Requests at 
 
 def play(model: Architecture, args: EngineArgs, rest: Rest, work: Workload) -> Play | None:
     """The settings of a vLLM plan; None where the browser could not follow it."""
-    from hybridcalc.engines.vllm.engine import ENGINE
+    from hybridcalc.engines.vllm import ENGINE
 
     ready = prepare(model, args)
     if ready.args.max_model_len == AUTO_FIT:

@@ -22,7 +22,7 @@ class ToyArgs(Arguments):
 
 
 def _flags() -> Any:
-    from toy.command import FLAGS
+    from toy.flags import FLAGS
 
     return FLAGS
 
