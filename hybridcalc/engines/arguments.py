@@ -16,7 +16,7 @@ one without its last number (0.33) those of the newest of its series, and one th
 an engine's builds (`builds`) those of the release that these came to.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -95,11 +95,12 @@ class Arguments:
 class Bounds:
     """What each argument of an engine may be: the flags that set it, the first of a field where several do.
 
-    The flags are read when an argument is first met that is not at its default.
+    They stand in the module flags of the engine's folder: `FLAGS`, and `ELSEWHERE` for arguments that no flag of the
+    engine's own sets. It is loaded when an argument is first met that is not at its default.
     """
 
-    def __init__(self, kind: type[Arguments], flags: "Callable[[], Iterable[Flag]]") -> None:
-        self._read = flags
+    def __init__(self, kind: type[Arguments]) -> None:
+        self._folder = kind.__module__.rpartition(".")[0]
         names, _, own = _defaults(kind)
         checked = [(name, value) for name, value in zip(names, own, strict=True) if name not in ELSEWHERE]
         self.names = tuple(name for name, _ in checked)
@@ -110,7 +111,8 @@ class Bounds:
     @cached_property
     def flags(self) -> "dict[str, Flag]":
         """The flag of each argument."""
-        return {flag.field: flag for flag in reversed(tuple(self._read()))}
+        found = import_module(f"{self._folder}.flags")
+        return {flag.field: flag for flag in reversed((*found.ELSEWHERE, *found.FLAGS))}
 
     def check(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""

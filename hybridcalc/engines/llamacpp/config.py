@@ -6,16 +6,13 @@ Fields below the blank line are what the engine reads from elsewhere. Source: in
 common/common.h (b11434).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.errors import InputError, quoted
-
-if TYPE_CHECKING:
-    from hybridcalc.shell.flags import Flag
 
 ROWS = {
     "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),
@@ -39,6 +36,10 @@ KNOWN_ENVIRONMENT = frozenset({
     "OLLAMA_KV_CACHE_TYPE", "OLLAMA_FLASH_ATTENTION", "OLLAMA_MAX_LOADED_MODELS", "OLLAMA_GPU_OVERHEAD",
 })  # fmt: skip
 """Variables that set a flag which changes a figure or a refusal."""
+SPECULATION = (
+    "none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple", "ngram-map-k",
+    "ngram-map-k4v", "ngram-mod", "ngram-cache",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +96,13 @@ class ContextParams(Arguments):
         return self.n_rs_seq or (self.draft_n_max if drafts else 0)
 
 
-def _flags() -> "Iterable[Flag]":
-    from hybridcalc.engines.llamacpp.flags import ELSEWHERE, FLAGS
-
-    return (*ELSEWHERE, *FLAGS)
-
-
 ARGUMENTS = ContextParams
-BOUNDS = Bounds(ContextParams, _flags)
+BOUNDS = Bounds(ContextParams)
 check_arguments = BOUNDS.check
 
 
 def check_together(args: ContextParams) -> None:
     """Raise InputError for a way of drafting that llama.cpp has not."""
-    from hybridcalc.engines.llamacpp.flags import SPECULATION
-
     for name in (args.spec_type or "").split(",") if args.spec_type else ():
         if name not in SPECULATION:
             raise InputError(f"--spec-type {quoted(name)} is none of llama.cpp", fix=f"one of {', '.join(SPECULATION)}")

@@ -19,10 +19,6 @@ from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 SWITCHED = ("on", "off", "auto", "enabled", "disabled", "true", "false", "0", "1", "-1")
-SPECULATION = (
-    "none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple", "ngram-map-k",
-    "ngram-map-k4v", "ngram-mod", "ngram-cache",
-)  # fmt: skip
 MOST_LAYERS, MOST_SLOTS = 2**20, 2**20
 
 FLAGS = (

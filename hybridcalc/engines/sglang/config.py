@@ -6,15 +6,12 @@ elsewhere (the draft model, the platform).
 Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.errors import InputError, quoted
-
-if TYPE_CHECKING:
-    from hybridcalc.shell.flags import Flag
 
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
@@ -204,14 +201,8 @@ def is_set(value: str | None) -> bool:
     return (value or "").strip().lower() in ("1", "true", "yes", "y", "on")
 
 
-def _flags() -> "Iterable[Flag]":
-    from hybridcalc.engines.sglang.flags import ELSEWHERE, FLAGS
-
-    return (*FLAGS, *ELSEWHERE)
-
-
 ARGUMENTS = ServerArgs
-BOUNDS = Bounds(ServerArgs, _flags)
+BOUNDS = Bounds(ServerArgs)
 check_arguments = BOUNDS.check
 
 

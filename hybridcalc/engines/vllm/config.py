@@ -7,17 +7,14 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MOST_RANKS
-
-if TYPE_CHECKING:
-    from hybridcalc.shell.flags import Flag
 
 AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
@@ -167,14 +164,8 @@ class EngineArgs(Arguments):
         return 8192 if self.default_seqs == 1024 else 2048
 
 
-def _flags() -> "Iterable[Flag]":
-    from hybridcalc.engines.vllm.flags import ELSEWHERE, FLAGS
-
-    return (*ELSEWHERE, *FLAGS)
-
-
 ARGUMENTS = EngineArgs
-BOUNDS = Bounds(EngineArgs, _flags)
+BOUNDS = Bounds(EngineArgs)
 
 
 def check_arguments(args: EngineArgs) -> None:

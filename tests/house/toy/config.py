@@ -21,14 +21,8 @@ class ToyArgs(Arguments):
     engine_version: str | None = None
 
 
-def _flags() -> Any:
-    from toy.flags import FLAGS
-
-    return FLAGS
-
-
 ARGUMENTS = ToyArgs
-check_arguments = Bounds(ToyArgs, _flags).check
+check_arguments = Bounds(ToyArgs).check
 
 
 def check_together(args: Any) -> None:

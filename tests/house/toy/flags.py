@@ -10,6 +10,7 @@ FLAGS = (
     Flag("max_requests", ("--max-requests",), "int", 1, 4096),
     Flag("block", ("--block",), "int", 1, 4096),
 )
+ELSEWHERE: tuple[Flag, ...] = ()
 TABLE = FlagTable("Toy", FLAGS, (), (), read_tokens=lambda text: int(text) if text.isdecimal() else None, multiples="")
 
 
