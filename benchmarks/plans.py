@@ -24,7 +24,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
 from hybridcalc.engines.sglang.weights import placement
-from hybridcalc.engines.sweep import Axis, sweep
+from hybridcalc.engines.sweep import SweepAxis, sweep
 from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.weights import weigh
@@ -56,7 +56,7 @@ def stages() -> dict[str, Callable[[], object]]:
     """What is timed."""
     ready, drafts = prepare(MODEL, ARGS), prepare(MODEL, SPECULATIVE)
     sizing = size(ready, 28.55)
-    axis = (Axis("rest", tuple(f"{20 + step / 100:.2f}" for step in range(100))),)
+    axis = (SweepAxis("rest", tuple(f"{20 + step / 100:.2f}" for step in range(100))),)
     points = lambda: list(  # noqa: E731
         sweep(
             ENGINES["sglang"], axis, lambda _: ARGS, MODEL, memory=lambda _: exact_rest(28.55), work=Workload.at(9216)

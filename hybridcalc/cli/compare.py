@@ -87,7 +87,7 @@ def compare(
     if not sides:
         label, first = skipped[0]
         raise InputError(f"{label}: {first.message}", fix=first.fix)
-    from hybridcalc.engines.ranking_view import compared_view
+    from hybridcalc.engines.ranking import compared_view
 
     paces = [None if side.plan is None else pace_known(side.engine, side.plan)[0] for side in sides]
     told = [(label, f"{why.message}{'; ' + why.fix if why.fix else ''}") for label, why in skipped]
@@ -179,7 +179,7 @@ def _time(pace: "Pace | None") -> dict[str, str]:
     """The floor of a side's step, as it stands beside the others."""
     if pace is None:
         return {}
-    from hybridcalc.engines.ranking_view import TIME
+    from hybridcalc.engines.ranking import TIME
     from hybridcalc.speed.plans import ms_text, rate_text
 
     return dict(zip(TIME, (f"{ms_text(pace.step.floor_ms)} ms", rate_text(pace.step.tokens_per_second())), strict=True))

@@ -20,7 +20,7 @@ from hybridcalc.cli.app import PanelledCommand, command
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
+from hybridcalc.engines.view import plan_view, refusal_view, serves
 from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import at_or_above
 
@@ -290,6 +290,8 @@ def _document(engine: Engine, side: Side) -> dict[str, Any]:
 
 def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> None:
     """Several plans side by side; exits with 1 when one of them does not start, or none serves what is wanted."""
+    from hybridcalc.engines.ranking import comparison_view
+
     plans_made = [side.answer for side in sides if not isinstance(side.answer, Refusal)]
     started = len(plans_made)
     title, plans = f"{sides[0].model.name} on {engine.title}", [(side.flags, side.answer) for side in sides]
@@ -317,8 +319,7 @@ def _timed(view: "View", engine: Engine, plans: "list[tuple[str, Answer | Refusa
 
 def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_for: answers.Wanted) -> None:
     """Every combination of the swept settings; exits with 1 when none starts."""
-    from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
-    from hybridcalc.engines.sweep_view import sweep_view
+    from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep, sweep_view
     from hybridcalc.output.progress import with_progress
 
     engine = question.engine

@@ -1,17 +1,27 @@
 """What does every engine's plan answer? The figures that any room reads of one, and how it is shown in Python.
 
 An engine's own figures stand beside these in its server_plan, under its own names; document.py says the keys of JSON.
+And what do the flags alone decide, with no figure of memory known (`decide`)?
+
+    --max-mamba-cache-size 8 --max-running-requests 4, S = 5      8 // 5 = 1 request of 4; 4 x 5 + 1 = 21 slots
+
+Start-up is run up to the point where memory is counted, for what it refuses; then the rules are judged that need no
+figure which is missing. Each says itself what it needs (findings.Rule).
 """
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
+from hybridcalc.errors import Refusal
+from hybridcalc.findings import LENGTH, PREFIX, WANTED, Finding, Rule
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
-    from hybridcalc.deployment import Rest, Workload
-    from hybridcalc.findings import BudgetLine, Finding, Step, Suggestion
+    from hybridcalc.deployment import Rest
+    from hybridcalc.findings import BudgetLine, Step, Suggestion
 
 
 class Shown:
@@ -183,3 +193,32 @@ class Documented(Answer, Protocol):
     @property
     def engine_figures(self) -> dict[str, Any]:
         """The engine's own figures under its own names."""
+
+
+class Decided(NamedTuple):
+    """What is certain: findings, and for every rule that is not judged the figures it needs."""
+
+    findings: tuple[Finding, ...]
+    waiting: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload) -> Decided:
+    """The refusals and traps that hold whatever the memory. ``unsized`` runs the start-up and raises its Refusal.
+
+    Raises InputError for what makes no sense.
+    """
+    try:
+        plan = unsized()
+    except Refusal as refusal:  # it does not start: no rule is asked of it
+        return Decided(tuple(map(Finding.of, (refusal, *refusal.beside))), ())
+    figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
+    known = {figure for figure, has in figures if has}
+    findings, waiting = list[Finding](), list[tuple[str, tuple[str, ...]]]()
+    for rule in rules:
+        needs = rule.needs_of(plan)
+        missing = tuple(str(need) for need in needs or () if need not in known)
+        if missing:
+            waiting.append((rule.id, missing))
+        elif needs is not None and rule.check is not None:
+            findings += [Finding.made(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
+    return Decided(tuple(findings), tuple(sorted(waiting)))

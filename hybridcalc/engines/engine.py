@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.tensors import Widths
     from hybridcalc.architecture.weights import Parameters
     from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
-    from hybridcalc.engines.answer import Answer
+    from hybridcalc.engines.answer import Answer, Decided
     from hybridcalc.engines.crossover import Compare, StateGrid, Stream
-    from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.placement import Placement
     from hybridcalc.engines.weights import Weights
     from hybridcalc.findings import Rule
@@ -301,7 +300,7 @@ class Engine:
 
     def decide(self, model: "Architecture", args: Any, workload: "Workload") -> "Decided":
         """The refusals and traps that hold whatever the memory. Raises InputError for what makes no sense."""
-        from hybridcalc.engines.decide import decide
+        from hybridcalc.engines.answer import decide
 
         def unsized() -> Any:
             found = self.part("figures").unsized(model, args, workload)

@@ -3,14 +3,18 @@
 Plans may be of any engines, GPUs and models; a plan that does not start stands last, with what stops it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from hybridcalc.deployment import WEIGHTS_NAME, requests_text
 from hybridcalc.engines.answer import Answer
+from hybridcalc.engines.charts import Bars, comparison_picture
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.engine import Engine
+from hybridcalc.engines.view import Facts, ends, facts_of, serves
 from hybridcalc.errors import Refusal
-from hybridcalc.findings import Table
+from hybridcalc.findings import Table, View
 
 BINDS = {
     "state": "state binds", "kv": "KV binds", "blocks": "blocks bind", "limit": "limit binds", "context": "too long",
@@ -131,3 +135,151 @@ def difference(side: Ranked, sides: Sequence[Ranked]) -> tuple[str, list[str]]:
     theirs, own = base.command, side.command
     removed = [f"- {piece}" for piece in theirs if piece not in own]
     return base.label, [*removed, *(f"+ {piece}" for piece in own if piece not in theirs)]
+
+
+NO_LENGTH = "without -L, requests are those that an engine's own limits let run: -L TOKENS makes them comparable"
+
+TIME = ("a step, at best", "tokens/s each")
+WHY = (*TIME, "block, tokens", "slots a request S", "a request takes", "and each token")
+"""What explains a difference best, by its name in the engine's own terms."""
+MOST_SIDES = 3
+"""Sides of which this is shown."""
+
+
+def compared_view(
+    sides: Sequence[Ranked],
+    skipped: Sequence[tuple[str, str]] = (),
+    beside: Sequence[Table] = (),
+    more: Sequence[Mapping[str, str]] = (),
+) -> View:
+    """The best in a line, a ranked table and others ``beside`` it, what stops those that do not start; how launch lines
+    differ. ``skipped``: those that could not be planned, and why; ``more``: what else is to be said of each side.
+    """
+    order = ranking(sides)
+    best = sides[order[0]]
+    plan = best.plan
+    if plan is None:
+        headline = "none of these starts"
+    else:
+        of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
+        headline = f"{best.label} runs the most on a GPU for certain: {best.certain / best.gpus:,.2f} requests{of}"
+    tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
+    rows = list[tuple[str, str, str]]()
+    for number in order:
+        base, flags = difference(sides[number], sides)
+        rows += [(*(("", "") if place else (sides[number].label, base)), flag) for place, flag in enumerate(flags)]
+    differences = Table("Differences", ("launch", "against", "- its flags, + own flags"), tuple(rows))
+    said = list(dict.fromkeys(side.assumed for side in sides if side.assumed))
+    said += [] if plan is None or plan.workload.lengths else [NO_LENGTH]
+    said += _likelier(best, sides)
+    said += [
+        f"{side.label}: {side.answer.message}{'; ' + side.answer.fix if side.answer.fix else ''}"  # type: ignore[union-attr]
+        for side in (sides[number] for number in order)
+        if side.plan is None
+    ]
+    said += [f"{label} is left out: {reason}" for label, reason in skipped]
+    started = [(side.label, side.plan) for side in sides if side.plan is not None]
+    return View(
+        "Launch lines compared",
+        headline,
+        starts=plan is not None,
+        findings=tuple(
+            found._replace(message=f"{side.label}: {found.message}")
+            for side in sides
+            if side.plan is not None
+            for found in side.plan.of_words
+        ),
+        tables=(*tables, differences),
+        notes=tuple(said),
+        pictures={"compare": lambda: comparison_picture(started)} if started else {},
+    )
+
+
+def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:
+    """Which line runs more than the best one where the memory is what it likely is."""
+    started = [(side.label, side.plan.requests / side.gpus) for side in sides if side.plan is not None]
+    if not started or best.plan is None:
+        return []
+    label, most = max(started, key=lambda each: each[1])
+    own = best.plan.requests / best.gpus
+    return [f"on the likely memory {label} runs more on a GPU: {most:,.2f} against {own:,.2f}"] if most > own else []
+
+
+def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]]) -> list[Table]:
+    """Why few lines serve more or less: what differs in the terms of their engine, or in those that several share."""
+    plans = [(side, side.plan) for side in sides if side.plan is not None]
+    if not 1 < len(plans) <= MOST_SIDES:
+        return []
+    told = dict(zip([side.label for side in sides], more, strict=False))
+    cells = [{**told.get(side.label, {}), **facts_of(side.engine).cells(plan)} for side, plan in plans]
+    alone = len({side.engine.name for side, _ in plans}) == 1
+    shared = [name for name in cells[0] if alone or all(name in each for each in cells)]
+    differing = [name for name in shared if len({each.get(name, "-") for each in cells}) > 1]
+    first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))
+    rows = tuple((name, *(each.get(name, "-") for each in cells), "") for name in first)
+    header = ("a rank", *(side.label for side, _ in plans), "")
+    return [Table("What differs", header, rows, tuple(range(1, len(plans) + 1)), fills=True)] if rows else []
+
+
+def _cells(facts: Facts, plan: Answer) -> dict[str, str]:
+    """One side of a comparison that starts, with what an estimated memory leaves open of its requests."""
+    cells, over = facts.cells(plan), ends(plan)
+    return {
+        "starts": "undecided" if plan.rest.undecided else "yes",
+        **cells,
+        **({"over the estimate": over.strip(" ()")} if over else {}),
+    }
+
+
+def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
+    """Plans side by side, the first as given: the same rows, and what changes."""
+    facts = facts_of(engine)
+    started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
+    columns = [{"starts": "no"} if isinstance(p, Refusal) else _cells(facts, p) for _, p in sides]
+    letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
+    labels = ("as given", *letters)
+    rows = tuple(
+        (name, *(cells.get(name, "-") for cells in columns), "")
+        for name in dict.fromkeys(name for cells in columns for name in cells)
+    )
+    told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
+    newer = dict.fromkeys(engine.newer(plan.args.engine_version) for _, plan in started)
+    said = [text for text in newer if text]
+    said += [
+        f"{label}: {side.rule} {side.message}"
+        for label, (_, side) in zip(labels, sides, strict=True)
+        if isinstance(side, Refusal)
+    ]
+    said += [
+        f"{label}: weights {part.text} GiB = {part.why}"
+        for label, (_, side) in zip(labels, sides, strict=True)
+        if not isinstance(side, Refusal)
+        for part in side.rest.parts
+        if part.name == WEIGHTS_NAME and part.why.startswith("--weights x")
+    ]
+    wanted = next((plan.workload.wanted for _, plan in started), None)
+    if wanted is not None and not any(serves(plan) for _, plan in started):
+        said.append(f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted: none of these serves as many")
+    return View(
+        title,
+        f"{len(sides)} settings side by side",
+        "; ".join((labels[0], *told)),
+        findings=tuple(dict.fromkeys(found for _, plan in started for found in plan.of_words)),
+        tables=(
+            ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
+            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),
+        ),
+        notes=tuple(said),
+        pictures={"compare": partial(_compared, started)},
+    )
+
+
+def _compared(started: Sequence[tuple[str, Answer]]) -> Bars:
+    return comparison_picture(started)
+
+
+def _side(engine: Engine, label: str, side: Answer | Refusal) -> Ranked:
+    """One of the settings, to be ranked."""
+    if isinstance(side, Refusal):
+        return Ranked(label, engine, None, None, side)
+    return Ranked(label, engine, side.model, side.args, side)

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
+from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal, quoted
+from hybridcalc.findings import Table, View
 from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
@@ -58,7 +60,7 @@ class Sweeping(NamedTuple):
     unit: str
 
 
-class Axis(NamedTuple):
+class SweepAxis(NamedTuple):
     """One swept setting and its values, as text."""
 
     name: str
@@ -76,7 +78,7 @@ class Point(NamedTuple):
     refusal: str
     best: bool = False
 
-    def to_dict(self, axes: Sequence[Axis], names: tuple[str, str]) -> dict[str, Any]:
+    def to_dict(self, axes: Sequence[SweepAxis], names: tuple[str, str]) -> dict[str, Any]:
         """Plain data, the swept settings first; ``names`` are what the engine calls its units and tokens."""
         settings = {axis.name: typed(value) for axis, value in zip(axes, self.values, strict=True)}
         units, tokens = names
@@ -124,21 +126,21 @@ class Solver:
         return self.how.solve(ready, args, gib, work)
 
 
-def parse_axis(text: str) -> Axis:
+def parse_axis(text: str) -> SweepAxis:
     """``NAME=a,b,c`` or ``NAME=low:high:step``. Raises InputError for anything else, and for too many values."""
     name, equals, values = text.partition("=")
     name = name.strip().lstrip("-")
     if not equals or not name or not values.strip():
         raise InputError(f"--sweep {quoted(text)} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
     if values.count(":") == 2 and "," not in values:
-        return Axis(name, _range(text, values))
+        return SweepAxis(name, _range(text, values))
     listed = tuple(value.strip() for value in values.split(",") if value.strip())
     if not listed or len(listed) > MOST_POINTS:
         raise InputError(f"--sweep {quoted(text)} holds no usable list of values", fix="write NAME=a,b,c")
-    return Axis(name, listed)
+    return SweepAxis(name, listed)
 
 
-def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
+def count_points(axes: Sequence[SweepAxis], table: FlagTable) -> int:
     """Combinations of all axes. Raises InputError above MOST_POINTS and for a name given twice."""
     if len({field_of(axis.name, table) for axis in axes}) < len(axes):
         raise InputError("--sweep names a setting twice", fix="list all its values in one --sweep")
@@ -152,7 +154,7 @@ def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
 
 def sweep(
     engine: Engine,
-    axes: Sequence[Axis],
+    axes: Sequence[SweepAxis],
     arguments: Callable[[list[str]], Any],
     model: Architecture,
     *,
@@ -294,3 +296,90 @@ def _gib(name: str, text: str) -> float:
         raise InputError(
             f"--sweep {name}={text[:20]}: not a usable size", fix=f"write {name}=20:40:1, in GiB"
         ) from None
+
+
+MOST_REASONS, MOST_ROWS = 4, 60
+MOST_LABELS, MOST_DRAWN = 12, 2000
+
+
+def sweep_view(
+    engine: Engine,
+    model: str,
+    axes: Sequence[SweepAxis],
+    points: Sequence[Point],
+    work: Workload,
+    *,
+    estimated: bool = False,
+) -> View:
+    """Every point of a sweep, or the front alone where there are too many to read. ``estimated``: memory is an interval
+    of which they take the likely middle.
+    """
+    refused = sum(bool(point.refusal) for point in points)
+    shown = (list(points) if len(points) <= MOST_ROWS else [point for point in points if point.best])[:MOST_ROWS]
+    length = work.mean_length
+    what = f"requests of {float(length):,.0f} tokens" if length is not None else "requests"
+    most = max((point.requests for point in points if not point.refusal), default=None)
+    rows = tuple(
+        (
+            *point.values,
+            f"{point.units:,}",
+            f"{point.tokens:,}",
+            f"{point.requests:,} {'*' if point.best else ' '}",
+            "refused" if point.refusal else point.binding,
+        )
+        for point in shown
+    )
+    notes = ["* no other combination has as many requests and tokens, and more of one"]
+    reasons = list(dict.fromkeys(f"refused: {point.refusal}" for point in shown if point.refusal))
+    notes += reasons[:MOST_REASONS]
+    if len(reasons) > MOST_REASONS:
+        notes.append(f"{len(reasons) - MOST_REASONS} more reasons: see --csv or --json")
+    if estimated:
+        notes.append("memory is an estimate: these are of the likely one, and a plan of one of them says the range")
+    if len(shown) < len(points):
+        notes.append(f"{len(points):,} points: only those are shown; --csv or --json print all of them")
+    unit: str = offered(engine.sweeping, "--sweep", engine.title).unit
+    header = (*(axis.name for axis in axes), unit, "KV tokens", "requests  ", "binds")
+    counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    return View(
+        f"{model} on {engine.title}",
+        "nothing starts" if most is None else f"{most:,} {what} at most",
+        f"{counted}, {refused:,} do not start",
+        tables=(Table("Combinations", header, rows, tuple(range(len(axes), len(axes) + 3)), asked=True),),
+        notes=tuple(notes),
+        pictures={"pareto": lambda: pareto_picture(axes, points, model)},
+    )
+
+
+def pareto_picture(axes: Sequence[SweepAxis], points: Sequence[Point], model: str) -> Chart:
+    """Every combination that starts. Raises InputError where none does."""
+    started = [point for point in points if not point.refusal]
+    if not started:
+        raise InputError("nothing starts: there is nothing to draw", fix="the answer without --save says why")
+    best = sorted({(p.tokens, p.requests) for p in started if p.best})
+    others = sorted({(p.tokens, p.requests) for p in started if not p.best})
+    if len(others) > MOST_DRAWN:
+        others = others[:: -(-len(others) // MOST_DRAWN)]
+    names = ", ".join(axis.name for axis in axes)
+    count = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    told = f"{count} of {names}; {len(points) - len(started):,} do not start."
+    series = [Series("other combinations", "other", tuple(others), ".", "dots")] if others else []
+    series.append(Series("best trade-offs", "state", tuple(best), "*", "dots"))
+    return Chart(
+        f"Requests against KV tokens: {model}",
+        told,
+        Axis("KV tokens", "number"),
+        Axis("requests at once"),
+        tuple(series),
+        labels=_labels(started),
+    )
+
+
+def _labels(points: Sequence[Point]) -> tuple[tuple[float, float, str], ...]:
+    """The settings of the best points."""
+    best: dict[tuple[int, int], str] = {}
+    for point in points:
+        if point.best:
+            best.setdefault((point.tokens, point.requests), ", ".join(point.values))
+    ordered = sorted(best.items(), key=lambda item: -item[0][1])
+    return tuple((float(tokens), float(requests), text) for (tokens, requests), text in ordered[:MOST_LABELS])

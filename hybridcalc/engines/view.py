@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
     from hybridcalc.engines.charts import Bars, Part, Picture
     from hybridcalc.engines.play import Play
-    from hybridcalc.engines.ranking import Ranked
 
 SAID = ()
 NEEDS_LENGTH = "-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set"
@@ -294,73 +293,3 @@ def serves(plan: Answer) -> bool:
     """Whether a plan runs the requests that are wanted, one at least where a length is given."""
     wanted = plan.workload.wanted or (1 if plan.workload.mean_length is not None else 0)
     return plan.requests >= wanted
-
-
-def _cells(facts: Facts, plan: Answer) -> dict[str, str]:
-    """One side of a comparison that starts, with what an estimated memory leaves open of its requests."""
-    cells, over = facts.cells(plan), ends(plan)
-    return {
-        "starts": "undecided" if plan.rest.undecided else "yes",
-        **cells,
-        **({"over the estimate": over.strip(" ()")} if over else {}),
-    }
-
-
-def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
-    """Plans side by side, the first as given: the same rows, and what changes."""
-    from hybridcalc.engines.ranking import ranking_table
-
-    facts = facts_of(engine)
-    started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
-    columns = [{"starts": "no"} if isinstance(p, Refusal) else _cells(facts, p) for _, p in sides]
-    letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
-    labels = ("as given", *letters)
-    rows = tuple(
-        (name, *(cells.get(name, "-") for cells in columns), "")
-        for name in dict.fromkeys(name for cells in columns for name in cells)
-    )
-    told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
-    newer = dict.fromkeys(engine.newer(plan.args.engine_version) for _, plan in started)
-    said = [text for text in newer if text]
-    said += [
-        f"{label}: {side.rule} {side.message}"
-        for label, (_, side) in zip(labels, sides, strict=True)
-        if isinstance(side, Refusal)
-    ]
-    said += [
-        f"{label}: weights {part.text} GiB = {part.why}"
-        for label, (_, side) in zip(labels, sides, strict=True)
-        if not isinstance(side, Refusal)
-        for part in side.rest.parts
-        if part.name == WEIGHTS_NAME and part.why.startswith("--weights x")
-    ]
-    wanted = next((plan.workload.wanted for _, plan in started), None)
-    if wanted is not None and not any(serves(plan) for _, plan in started):
-        said.append(f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted: none of these serves as many")
-    return View(
-        title,
-        f"{len(sides)} settings side by side",
-        "; ".join((labels[0], *told)),
-        findings=tuple(dict.fromkeys(found for _, plan in started for found in plan.of_words)),
-        tables=(
-            ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
-            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),
-        ),
-        notes=tuple(said),
-        pictures={"compare": partial(_compared, started)},
-    )
-
-
-def _compared(started: Sequence[tuple[str, Answer]]) -> "Bars":
-    from hybridcalc.engines.charts import comparison_picture
-
-    return comparison_picture(started)
-
-
-def _side(engine: Engine, label: str, side: Answer | Refusal) -> "Ranked":
-    """One of the settings, to be ranked."""
-    from hybridcalc.engines.ranking import Ranked
-
-    if isinstance(side, Refusal):
-        return Ranked(label, engine, None, None, side)
-    return Ranked(label, engine, side.model, side.args, side)

@@ -18,9 +18,8 @@ from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.templates import Values, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
-from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text, Word
+from hybridcalc.shell.source import Source, Text, Word, spend
 from hybridcalc.shell.variables import Outside
 
 MOST_BESIDE = 500

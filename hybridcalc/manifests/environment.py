@@ -6,8 +6,7 @@ env: {A: x}      env: [{name: A, value: x}]      environment: [A=x, B]      ->  
 from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
-from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Setting, Source, Word
+from hybridcalc.shell.source import Setting, Source, Word, spend
 
 
 def declared(

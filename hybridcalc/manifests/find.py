@@ -20,9 +20,8 @@ from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
 from hybridcalc.manifests.records import Deployment, Passed, Trouble
 from hybridcalc.manifests.scripts import in_container, run_script, slurm
 from hybridcalc.manifests.templates import filled
-from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
-from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, unrendered
+from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.variables import Outside
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from hybridcalc.engines import ENGINES
 from hybridcalc.hardware import names_gpu
 from hybridcalc.manifests.records import Hardware
-from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Text, Word
+from hybridcalc.shell.source import Setting, Text, Word, allowance
 from hybridcalc.shell.variables import Outside
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Setting, Word
+from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Setting, Word, spend
 from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Place, Setting, Word, assignment
+from hybridcalc.shell.source import Place, Setting, Word, assignment, spend
 
 RUNTIME_VALUES = frozenset({
     "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Place, Setting, Text, Word, assignment
+from hybridcalc.shell.source import Place, Setting, Text, Word, assignment, spend
 
 SILENT = frozenset({
     "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.decide import decide
+from hybridcalc.engines.answer import decide
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Finding, Rule, settled
 

@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.early import solve_state_pool_early
 from hybridcalc.engines.sglang.pools import (
     Pools,
     Rings,
@@ -17,6 +16,7 @@ from hybridcalc.engines.sglang.pools import (
     request_limit,
     solve_pools,
     solve_state_pool,
+    solve_state_pool_early,
 )
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.settings import weigh

@@ -15,7 +15,7 @@ from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.flags import TABLE, from_words
-from hybridcalc.engines.sweep import Axis, Point, count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sweep import Point, SweepAxis, count_points, mark_front, parse_axis, sweep
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
 
@@ -25,7 +25,7 @@ K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
 
 def swept(
     words: list[str], specs: list[str], *, rest: Callable[..., Any] | None = None, work: Workload = AT_9216
-) -> tuple[list[Axis], list[Point]]:
+) -> tuple[list[SweepAxis], list[Point]]:
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(

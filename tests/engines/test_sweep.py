@@ -18,9 +18,9 @@ from hybridcalc.engines.sglang.flags import TABLE as SGLANG
 from hybridcalc.engines.sweep import (
     MOST_POINTS,
     OPTIONS,
-    Axis,
     Outcome,
     Point,
+    SweepAxis,
     Sweeping,
     count_points,
     field_of,
@@ -52,7 +52,7 @@ from hybridcalc.shell.flags import Flag, FlagTable
 )
 def test_values_are_listed_or_ranged_over_with_both_ends(text: str, name: str, values: tuple[str, ...]) -> None:
     """Decimals are exact, ends inclusive, and a value is written as one would type it."""
-    assert parse_axis(text) == Axis(name, values)
+    assert parse_axis(text) == SweepAxis(name, values)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low: int, span: int
 
 def test_the_number_of_combinations_is_bounded() -> None:
     many = tuple(str(number) for number in range(500))
-    assert count_points([Axis("a", many), Axis("b", many)], VLLM) == MOST_POINTS
+    assert count_points([SweepAxis("a", many), SweepAxis("b", many)], VLLM) == MOST_POINTS
     with pytest.raises(InputError, match="500,000 combinations are more than 250,000"):
-        count_points([Axis("a", many), Axis("b", many), Axis("c", ("1", "2"))], VLLM)
+        count_points([SweepAxis("a", many), SweepAxis("b", many), SweepAxis("c", ("1", "2"))], VLLM)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_number_of_combinations_is_bounded() -> None:
 )
 def test_a_setting_is_swept_once_whatever_its_spelling(table: FlagTable, first: str, second: str) -> None:
     with pytest.raises(InputError, match=r"^--sweep names a setting twice$"):
-        count_points([Axis(first, ("1",)), Axis(second, ("1",))], table)
+        count_points([SweepAxis(first, ("1",)), SweepAxis(second, ("1",))], table)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def toy(
     memory: Callable[..., Any] = lambda _: exact_rest(4.0),
     cheap: tuple[str, ...] = (),
     before: tuple[str, ...] = (),
-) -> tuple[list[Axis], list[Point], list[int]]:
+) -> tuple[list[SweepAxis], list[Point], list[int]]:
     """Axes and points of an engine that answers what it was asked: width x GiB units, the length in tokens; and what it
     prepared for. ``before`` are words of the launch line; switches double and triple the width.
     """
@@ -314,7 +314,7 @@ def test_a_refused_combination_is_a_point_with_the_reason() -> None:
         (0, "13 is refused"),
         (0, "--width '100' is not a whole number from 1 to 99"),
     ]
-    assert found[1].to_dict([Axis("width", ()), Axis("room", ())], ("units", "words")) == {
+    assert found[1].to_dict([SweepAxis("width", ()), SweepAxis("room", ())], ("units", "words")) == {
         "width": 13,
         "room": 1,
         "units": None,

@@ -11,7 +11,16 @@ from hybridcalc import load_model, vllm
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sweep import (
+    MOST_PREPARED,
+    Point,
+    Solver,
+    SweepAxis,
+    count_points,
+    mark_front,
+    parse_axis,
+    sweep,
+)
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm import sweep as vllm_sweep
 from hybridcalc.engines.vllm.config import EngineArgs
@@ -27,7 +36,7 @@ NEMOTRON = ["nemotron-h-8b", "--max-model-len", "8192"]
 
 def swept(
     words: list[str], specs: list[str], *, rest: Callable[..., Any] | None = None, work: Workload = AT_4200
-) -> tuple[list[Axis], list[Point]]:
+) -> tuple[list[SweepAxis], list[Point]]:
     """Axes and every point of a sweep, on 40 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(

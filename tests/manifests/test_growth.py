@@ -15,7 +15,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Trouble
 from hybridcalc.manifests.yamltree import documents
-from hybridcalc.shell import bounds
+from hybridcalc.shell import source as bounds
 from hybridcalc.shell.source import Source, Text
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"

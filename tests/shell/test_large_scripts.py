@@ -11,7 +11,7 @@ import pytest
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell import bounds
+from hybridcalc.shell import source as bounds
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Source, Text

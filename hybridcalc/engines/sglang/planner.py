@@ -38,7 +38,9 @@ from hybridcalc.engines.sglang.pools import (
     kv_tokens,
     per_worker_limit,
     request_limit,
+    requests_early,
     solve_state_pool,
+    solve_state_pool_early,
 )
 from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
@@ -329,8 +331,6 @@ def _state_pool(ready: Prepared, rest_gib: float) -> StatePool:
     if ready.stateless:
         return StatePool(0, 0, 0, rest_gib, int(rest_gib * GIB), "")
     if not rules.automatic_strategy:
-        from hybridcalc.engines.sglang.early import solve_state_pool_early
-
         return solve_state_pool_early(rest_gib, ready.stage_slot_bytes, ready.slots.count, args, rules)
     return solve_state_pool(
         rest_gib,
@@ -346,8 +346,6 @@ def _state_pool(ready: Prepared, rest_gib: float) -> StatePool:
 def _asked(ready: Prepared, tokens: int) -> tuple[int, int]:
     """Requests a worker is to run, and those of them that KV serves."""
     if not ready.rules.automatic_strategy:
-        from hybridcalc.engines.sglang.early import requests_early
-
         asked = requests_early(tokens, ready.context_length, ready.args, ready.rules)
         return asked, asked
     asked = asked_requests(tokens, ready.context_length, per_worker_limit(ready.args, ready.rules))

@@ -10,9 +10,18 @@
     charge    (K + 1) * (P + x) + F, drafts P * (min(m, K // S) + 1) * D          F, x: ReplaySSM rings
     T         int(rest after both * 2**30) // cell, down to whole pages; R = min(limit, T // 2, K // S)
 
+Before there was an automatic strategy (0.5.9 to 0.5.13; the functions ``_early``) no slot pads the pool:
+
+    drafts    P * (M // dp) * D comes off the rest first; or, once slots and drafts are solved together,
+              P * min(M // dp, K // S) * D after K
+    K         X // dp; M // dp without a prefix cache; else
+              int(rest * r / (1 + r) * 2**30 // P), // (P * (1 + D / S)) with drafts solved together
+    T         int((rest - K * P / 2**30) * 2**30) // cell, down to whole pages
+    R         M // dp and the estimate, or the estimate and T // 2 where no limit is set; then at most K // S
+
 Floats are kept where the engine keeps them and in its order, since its int() truncates them.
-Mirrors mem_cache/kv_cache_configurator.py _handle_max_mamba_cache (0.5.23; 0.5.16 does not charge the padding slot).
-Leaves out: what the pools really take (allocation.py) and unified memory.
+Mirrors mem_cache/kv_cache_configurator.py _handle_max_mamba_cache (0.5.23; 0.5.16 does not charge the padding slot),
+model_executor/model_runner_kv_cache_mixin.py. Leaves out: what the pools really take (allocation.py), unified memory.
 """
 
 from typing import NamedTuple
@@ -222,3 +231,52 @@ def _by_ratio(
         first = budget - slot_bytes * (1 + reserved) - extra
         return int(first // (slot_bytes * (1 + reserved / slots_per_request) + extra))
     return int((budget - fixed_ring - each) // each)
+
+
+def solve_state_pool_early(
+    rest_gib: float, slot_bytes: int, slots_per_request: int, args: ServerArgs, rules: RuleSet
+) -> StatePool:
+    """K and the memory left for KV. Raises Refusal for an empty pool in the releases that refuse one."""
+    per_worker, drafts = _per_worker(args), args.draft_tokens
+    taken = 0
+    if drafts and not rules.drafts_solved_with_slots:
+        taken = slot_bytes * (per_worker or 0) * drafts
+        rest_gib -= taken / GIB
+    if args.max_mamba_cache_size is not None:
+        branch, slots = "per_dp_shard", args.max_mamba_cache_size // args.attn_dp_size
+    elif not args.radix_cache and per_worker is not None:
+        branch, slots = "from_max_running_requests", per_worker
+    else:
+        branch = "memory_budget_spec" if drafts else "memory_budget"
+        each: float = slot_bytes
+        if drafts and rules.drafts_solved_with_slots:
+            each = slot_bytes * (1 + drafts / slots_per_request)
+        slots = int(rest_gib * args.memory_ratio / (1 + args.memory_ratio) * GIB // each)
+    if drafts and rules.drafts_solved_with_slots:
+        requests = slots if branch == "from_max_running_requests" else slots // slots_per_request
+        taken = slot_bytes * min(per_worker or 0, requests) * drafts
+        rest_gib -= taken / GIB
+    if slots <= 0 and rules.empty_pool_refused:
+        raise Refusal(
+            f"no room for a state slot: {rest_gib:.2f} GiB give {slots:,} slots of {slot_bytes:,} B",
+            stage="solve",
+            rule="HC001",
+            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+        )
+    rest_gib -= slots * slot_bytes / GIB
+    return StatePool(slots, slots * slot_bytes, taken, rest_gib, int(rest_gib * GIB), f"mamba_pool.{branch}")
+
+
+def requests_early(tokens: int, context_length: int, args: ServerArgs, rules: RuleSet) -> int:
+    """Requests that a worker asks slots for."""
+    limit = request_limit(args)
+    if not rules.limit_shared_out:
+        asked = asked_requests(tokens, context_length, limit)
+        return min(asked, (limit or 0) // args.dp_size) if args.speculative and args.enable_dp_attention else asked
+    estimate = asked_requests(tokens, context_length, None)
+    return min(estimate, tokens // 2) if limit is None else min(limit // args.dp_size, estimate)
+
+
+def _per_worker(args: ServerArgs) -> int | None:
+    limit = request_limit(args)
+    return None if limit is None else limit // args.attn_dp_size

@@ -8,8 +8,9 @@ The engine resolves ``auto`` per model class, refuses what the class, the schedu
     auto                              extra_buffer if supported and (overlap on or page size > 1), else no_buffer,
                                       which turns the overlap scheduler off
 
-Before there was an automatic strategy, auto is no_buffer, which settles other flags instead (early.py). Ahead of that a
-model class brings defaults of its own, and a sparse-attention index its pages: 64 pooled keys of ``kpool`` tokens each.
+Before there was an automatic strategy (0.5.9 to 0.5.13), auto is no_buffer, which turns the overlap scheduler off and,
+with drafts, the prefix cache (`settle_early`); some classes have no prefix cache at all. Ahead of that a model class
+brings defaults of its own, and a sparse-attention index its pages: 64 pooled keys of ``kpool`` tokens each.
 The GPU decides the attention backend, and that the page: 64 tokens for TensorRT-LLM's on Blackwell, 128 for FA4 there,
 else 1; where the GPU is not known, neither is settled.
 Mirrors arg_groups/overrides.py, model_overrides/, model_hook.py (0.5.23), server_args.py (to 0.5.14).
@@ -56,8 +57,6 @@ def with_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> Serv
         page = args.page_size or default_page(model, args, backend)
         args = args.changed(attention_backend=backend, page_size=page)
     if not rules.automatic_strategy:
-        from hybridcalc.engines.sglang.early import settle_early
-
         return settle_early(model, args, rules)
     return args
 
@@ -228,3 +227,24 @@ def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet
     if model.architecture not in rules.extra_buffer_classes or args.linear_attn_backend != "triton":
         return False
     return args.platform not in rules.unbuffered_platforms
+
+
+def settle_early(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
+    """The arguments as a class and no_buffer settle them; what they refuse is left as it is (refusals.py)."""
+    if not args.radix_cache:
+        return args
+    if model.architecture in rules.prefix_cache_off_classes:
+        return args.changed(disable_radix_cache=True)
+    keeps = model.architecture in rules.extra_buffer_classes or model.architecture in rules.no_buffer_classes
+    if model.architecture == "GraniteMoeHybridForCausalLM":
+        keeps = model.state_layers > 0
+    if not keeps or args.mamba_radix_cache_strategy not in ("auto", "no_buffer"):
+        return args
+    if rules.single_token_pages and args.tokens_per_page != 1:
+        args = args.changed(page_size=1)
+    if args.speculative:
+        off = not rules.drafts_need_buffers or args.platform == "hip"
+        return args.changed(disable_radix_cache=True) if off else args
+    if args.attention_backend == "trtllm_mha":
+        return args.changed(disable_radix_cache=True, disable_overlap_schedule=False)
+    return args.changed(disable_overlap_schedule=True)
