@@ -14,6 +14,7 @@ from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
+    from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding
     from hybridcalc.hardware import Gpu
 
@@ -139,6 +140,11 @@ class Rest(NamedTuple):
             return f"{getattr(estimate, least):.2f} GiB {estimate.name}, not with {getattr(estimate, most):.2f}"
         left = {"low": self.high_gib, "likely": self.likely_gib, "high": self.low_gib}
         return f"{left[least]:.2f} GiB for the caches, not with {left[most]:.2f}"
+
+    def told(self, refusal: "Refusal") -> "Refusal":
+        """A refusal of what this memory holds, which says what it was."""
+        refusal.outputs |= {"available_gib": self.likely_gib, "memory_why": self.why}
+        return refusal
 
     def left_gib(self, args: Any, more_gib: float = 0.0) -> float:
         """The likely memory that ``args`` leave; where that does not follow from them, this one and ``more_gib``."""

@@ -49,6 +49,8 @@ def _ids_by_alias() -> dict[str, str]:
     for preset_id, preset in shipped_presets().items():
         for alias in (preset_id, preset["name"], preset.get("hf_id", ""), *preset.get("aliases", ())):
             ids[alias.lower()] = preset_id
+    for alias, preset_id in list(ids.items()):
+        ids.setdefault(re.sub(r"-a[0-9.]+b$", "", alias), preset_id)
     return ids
 
 

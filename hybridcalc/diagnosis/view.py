@@ -59,13 +59,15 @@ def boot_view(
         tables = (Table("Against the plan", ("figure", "planned", "printed", ""), rows, (1, 2), asked=True),)
         notes += [] if any(c.agrees is not None for c in compared) else [NOTHING_PREDICTED]
     planned = answer.planned
+    failure = next((found for found in answer.findings if found.fix and found.message == answer.meaning), None)
     return View(
         f"boot from line {answer.boot.line}",
         answer.headline,
         answer.meaning,
         evidence=tuple(answer.rows),
         said=("HC110", "HC111", "HC112"),
-        findings=tuple(answer.findings),
+        findings=tuple(found for found in answer.findings if found is not failure),
+        fix=f"{failure.fix} ({failure.rule})" if failure is not None else "",
         choices=suggested(safest_first(answer.suggestions)[:most]),
         tables=tables,
         notes=tuple(notes),

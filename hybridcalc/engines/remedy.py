@@ -56,7 +56,9 @@ def remedies(engine: Engine, model: Architecture, args: Any, memory: Memory, wor
         if found is not None:
             words, plan = found
             count = f"{plan.requests:,}" if said else requests_text(plan.requests)
-            said.append(f"{words}: {count}{ends(plan)}")
+            gpus = engine.server_ranks(plan.args)
+            more = f" on {gpus} GPUs" if gpus > engine.server_ranks(args) else ""
+            said.append(f"{words}: {count}{ends(plan)}{more}")
     return f"write {'; or '.join(said)}" if said and said[0].startswith("--") else "; or ".join(said)
 
 

@@ -29,7 +29,7 @@ LABEL = 8
 """Columns of what stands before a line."""
 COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
-HOURLY, RATE = "an hour", "tokens/s"
+HOURLY, EACH, RATE = "an hour", "each", "tokens/s"
 MOST_PRICED = 2
 SHOWN = ("warning", "error")
 """Findings of the first row that an answer has a line for."""
@@ -87,14 +87,23 @@ def _price(made: Deployment) -> str:
 
 
 def _each_hour(made: Deployment) -> str:
-    return "" if made.offer.price is None else f", {made.cost / made.certain:,.3g} an hour each"
+    return "" if made.offer.price is None else f", {_hourly(made)} an hour each"
+
+
+def _hourly(made: Deployment) -> str:
+    """The price of one request and hour, where all that certainly run do."""
+    return f"{made.cost / made.certain:,.3g}"
 
 
 def _table(out: Console, rows: Sequence[Deployment]) -> None:
-    """A row for each deployment; tokens a second of a request where 80 columns have room for them."""
-    header, right = ["GPUs", "engine", "stored", "layout", "requests", "a GPU", "idle"], {"requests", "a GPU", "idle"}
-    cells = [_cells(made, rows) for made in rows]
-    if any(made.offer.price is not None for made in rows):
+    """A row for each deployment: with prices, what it and each of its requests cost an hour, else requests on a GPU;
+    tokens a second of a request where 80 columns have room for them.
+    """
+    priced = any(made.offer.price is not None for made in rows)
+    share = EACH if priced else "a GPU"
+    header, right = ["GPUs", "engine", "stored", "layout", "requests", share, "idle"], {"requests", share, "idle"}
+    cells = [_cells(made, rows, priced=priced) for made in rows]
+    if priced:
         header.insert(1, HOURLY)
         cells = [(line[0], f"{made.cost:,.2f}", *line[1:]) for made, line in zip(rows, cells, strict=True)]
     rates = [_rate(made) for made in rows]
@@ -108,8 +117,8 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
     listing(out, (INDENT + header[0], *header[1:]), lines, right=numbers)
 
 
-def _cells(made: Deployment, rows: Sequence[Deployment]) -> tuple[str, ...]:
-    gpus, each = gpus_text(made.gpus, made.offer), f"{made.requests / made.gpus:,.1f}"
+def _cells(made: Deployment, rows: Sequence[Deployment], *, priced: bool) -> tuple[str, ...]:
+    gpus, each = gpus_text(made.gpus, made.offer), _hourly(made) if priced else f"{made.requests / made.gpus:,.1f}"
     return gpus, _engine(made, rows), stored(made), layout(made), _requests(made), each, _idle(made)
 
 

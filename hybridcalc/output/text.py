@@ -47,11 +47,13 @@ def print_whole(out: Console, view: View) -> None:
     _verdict(out, view)
     terminal.figures(out, view.figures, view.roles)
     terminal.evidence(out, view.evidence)
+    gap = _rows(view) > 0
     for severity in ("error", "warning"):
         texts = [terminal.told(found) for found in view.findings if found.severity == severity]
-        terminal.notes(out, texts, label=severity, style=terminal.TROUBLE)
+        terminal.notes(out, texts, label=severity, style=terminal.TROUBLE, gap=gap)
+        gap = gap or bool(texts)
     if view.fix:
-        terminal.notes(out, [view.fix], label="fix")
+        terminal.notes(out, [view.fix], label="fix", gap=gap)
     if view.choices:
         out.print()
         terminal.choices(out, view.choices)

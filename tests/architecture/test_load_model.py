@@ -273,7 +273,12 @@ def test_a_bound_of_infinity_is_none(folder: Path) -> None:
         load_model(str(endless))
 
 
+def test_a_size_without_the_parameters_of_a_token_names_the_one_model_that_has_it() -> None:
+    assert load_model("qwen3.5-397b").name == load_model("Qwen/Qwen3.5-397B").name == "qwen3.5-397b-a17b"
+    assert load_model("qwen3.6-35b:Q4_K_M").name == "qwen3.6-35b-a3b"
+
+
 def test_the_nearest_names_are_first_those_that_begin_as_typed() -> None:
     with pytest.raises(ModelNotFound) as refusal:
-        load_model("qwen3.5-397b")
+        load_model("qwen3.5-397b-a")
     assert refusal.value.fix.startswith("nearest: qwen3.5-397b-a17b, ")

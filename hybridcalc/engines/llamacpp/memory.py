@@ -192,10 +192,11 @@ def _rest_of_gpu(gpu: "Gpu", model: Architecture, args: ContextParams, known: Me
         more = f"; {host.likely:.2f} GiB more on the host" if host.likely >= 0.005 else ""
         weights = found.part(on_cards, more)
     if weights is None:
+        named = "qwen3.5:35b-q4_K_M" if args.ollama else "MODEL:Q4_K_M"
         raise MemoryUnknown(
             "--gpu needs the weights",
             figures=(GPU, WEIGHTS),
-            fix="give a GGUF file, a name with its type mix (MODEL:Q4_K_M), or --weights SIZE",
+            fix=f"give a GGUF file, a name with its type mix ({named}), or --weights SIZE",
         )
     buffers = compute_buffer(ready)
     scratch = MemoryPart("compute", 0.0, 0.5, 2.0, ESTIMATED, "the model's sizes are not known")

@@ -175,5 +175,4 @@ def plan(
         rule="HC204",
         fix=f"write --ctx-size {shorter.n_ctx}" if fits else "a larger GPU, fewer layers on it (-ngl), or fewer slots",
     )
-    refusal.outputs |= {"available_gib": rest.likely_gib, "memory_why": rest.why}
-    raise refusal
+    raise rest.told(refusal)

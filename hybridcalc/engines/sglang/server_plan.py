@@ -135,7 +135,10 @@ def plan(
             raise InputError("a plan needs the memory left for the pools", fix="give rest_gib")
         rest = exact_rest(rest_gib)
     ready = prepare(model, args)
-    sizing = size(ready, rest.likely_gib)
+    try:
+        sizing = size(ready, rest.likely_gib)
+    except Refusal as refusal:
+        raise rest.told(refusal) from None
     low, high = (sizing, sizing) if rest.exact else _bounds(ready, rest, sizing)
     return Plan(ready, sizing, low, high, allocation(ready, sizing), rest, workload or Workload())
 

@@ -338,7 +338,7 @@ def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> R
     """A refusal with the fix that serves the workload: max_num_seqs that starts at both ends of the memory, and no
     max_model_len that is shorter than the requests.
     """
-    refusal.outputs |= {"available_gib": rest.likely_gib, "memory_why": rest.why}
+    rest.told(refusal)
     if refusal.rule == "HC041" and work.longest:
         fits = longest_length(ready, usable_bytes(ready, int(rest.likely_gib * GIB)), ready.length)
         if 0 < fits < work.longest:
