@@ -66,6 +66,11 @@ def gpus_in_words(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
+def few_in_words(ranks: int, gpus: str) -> str:
+    """What is said of fewer GPUs than ranks."""
+    return f"{ranks} ranks, and {gpus} to run them on" if ranks > 1 else f"1 rank, and {gpus} to run it on"
+
+
 def idle_in_words(ranks: int, gpus: str) -> str:
     """What is said of more GPUs than ranks."""
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {gpus}: the others idle"

@@ -136,9 +136,15 @@ class AtEnd(NamedTuple):
     name: str
 
 
+def in_hub_cache(path: str) -> str:
+    """The id of the model whose folder of the Hugging Face cache a path is, ``models--ORG--NAME``; else the path."""
+    match = re.search(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/snapshots/[^/]*)?/?$", path)
+    return f"{match[1]}/{match[2]}" if match is not None else path
+
+
 def preset_at_end(path: str) -> AtEnd | None:
     """The preset that the last part of a path names, or the last two: ``/models/Kimi-K3``."""
-    both = "/".join(path.rstrip("/").split("/")[-2:])
+    both = "/".join(in_hub_cache(path.replace("\\", "/")).rstrip("/").split("/")[-2:])
     found, last = find_preset(both), both.rpartition("/")[2]
     if found is None:
         return None
@@ -148,6 +154,8 @@ def preset_at_end(path: str) -> AtEnd | None:
 
 def is_path(text: str) -> bool:
     """Whether a model is named by where it lies."""
+    if re.match(r"[A-Za-z]:?[^/]*\\|[A-Za-z]:/|\.{0,2}\\", text):  # of Windows
+        return True
     return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
 
 

@@ -13,6 +13,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import (
     find_preset,
     from_preset,
+    in_hub_cache,
     is_path,
     load_model,
     preset_at_end,
@@ -29,7 +30,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, Rule, settled
-from hybridcalc.hardware import gpu_of_label, gpus_in_words, idle_in_words
+from hybridcalc.hardware import few_in_words, gpu_of_label, gpus_in_words, idle_in_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
 
@@ -72,7 +73,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     if args is None:
         waiting = (("all", ("flags that can be read",)),)
     elif architecture is None:
-        text = f"a model known here ({printable((model_name or 'none is named')[:60])})"
+        text = f"a model known here ({printable((model_name or model.name or 'none is named')[:60])})"
         waiting = (("all", (text,)),)
     else:
         try:
@@ -253,7 +254,7 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
         if tail is not None:
             taken = from_preset(shipped_presets()[tail.preset], asked=tail.name)
             return _Model(text, tail.preset, taken, notes=(tail.note,))
-    text = named or hint
+    text = in_hub_cache(named or hint or "") or None
     if text is not None and hint is not None and is_path(text) and not _MODEL_NAME.fullmatch(_last_part(text)):
         text = hint  # what is mounted where the flag looks for it
     already = any(item.flag == engine.model_flag for item in words.opened)
@@ -300,7 +301,7 @@ def _gpu_count(
     hardware, card = deployment.hardware, card_of(named)
     gpus = hardware.gpus if hardware.gpus is not None or card is None else card.cards
     elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
-    if gpus is None or words.free or elsewhere or unsure & _PARALLEL:
+    if gpus is None or not engine.ranked or words.free or elsewhere or unsure & _PARALLEL:
         return []
     nnodes = values_after(words.kept, ("--nnodes",))
     nodes = hardware.nodes
@@ -313,12 +314,14 @@ def _gpu_count(
     except InputError:
         return []
     held = gpus * nodes
+    if ranks > held and nodes == 1 and _CLUSTER.search(deployment.source.text):
+        return []  # other nodes join it, which nothing here counts
     of = f"{nodes} x {gpus_in_words(gpus)}" if nodes > 1 else gpus_in_words(gpus)
     if ranks > held:
         finding = Finding(
             "HC070",
             "error",
-            f"{ranks} ranks, and {of} to run them on" if ranks > 1 else f"1 rank, and {of} to run it on",
+            few_in_words(ranks, of),
             f"ask for {gpus_in_words(-(-ranks // nodes))} a node, or run fewer ranks",
         )
         return [place_finding(finding, deployment, words.given)]
@@ -337,6 +340,8 @@ ELSEWHERE = frozenset({
     "--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--headless",
 })  # fmt: skip
 """Flags with which some of the ranks run in other pods."""
+_CLUSTER = re.compile(r"\bray start\b|\bray_cluster_size\b")
+"""How a script begins a cluster that other nodes join."""
 _PARALLEL = frozenset({
     "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
     "--attn-dp-size", "--enable-dp-attention",

@@ -16,6 +16,7 @@ from hybridcalc.checks.judge import judge
 from hybridcalc.checks.locate import SharedValues
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.settings import Settings
+from hybridcalc.checks.words import LEFT_EMPTY
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
@@ -257,13 +258,17 @@ def _pattern(one: Checked) -> Trouble | None:
     open_model = any(item.flag in starter.model_flags for item in one.opened)
     if one.findings or not open_model:
         return None
-    message = ""
-    if one.kind in FILLED_IN:
+    message, fix = "", "give the file, and --model PRESET"
+    if one.kind in FILLED_IN or one.kind.endswith("Runtime"):
         message, fix = (f"a {one.kind}, which its controller fills in", "check what the controller makes of it")
     elif one.kind == f"{one.engine} --config":
-        message, fix = "a --config file of a model that is named elsewhere", "give the file, and --model PRESET"
-    elif any(item.why == FROM_CALLER for item in one.opened) and one.kind == "script":
-        message, fix = "a launcher: whoever starts it names the model and adds flags", "give the file, and --set"
+        message = "a --config file of a model that is named elsewhere"
+    elif one.kind == "script" and any(item.why in (FROM_CALLER, LEFT_EMPTY) for item in one.opened):
+        message, fix = ("a launcher: whoever starts it names the model and adds flags", "give the file, and --set")
+    elif one.kind == "Dockerfile":
+        message, fix = "an image: whoever runs it names the model", "check what runs it"
+    elif one.kind in ("flags", "values"):
+        message = "flags of a model that is named elsewhere"
     if not message:
         return None
     return Trouble(one.path, one.line, message, fix, unreadable=False, given=False)

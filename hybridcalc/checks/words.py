@@ -21,6 +21,8 @@ from hybridcalc.shell.source import FromOutside, Place, Word
 MOST_REFUSED = 20
 NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")
 """Flags that no plan needs and that take no value, as far as their names tell."""
+LEFT_EMPTY = "nothing sets it here"
+"""Why a value is not known that a variable has left empty."""
 _VARIABLE = re.compile(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)")
 _FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*%]|\[?(\.\.\.|\u2026)\]?$")
 
@@ -47,7 +49,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
     may_be_model = engine.model_after_flags and bool(words) and words[0].startswith("-")
     positional = may_be_model
     if words and not words[0].startswith("-"):
-        first = words[0]
+        first = _unless_empty(words[0])
         if first.why and not _FREE.search(first):
             opened.append(_open(first, engine.model_flag))
             words, at = words[1:], 0
@@ -92,7 +94,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             kept.append(word)
             given[key] = Given(key, word, None, bool(equals))
             continue
-        value = words[at]
+        value = _unless_empty(words[at])
         at += 1
         if value.why:
             opened.append(_open(value, spelling))
@@ -105,6 +107,12 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
 
 def _is_flag(word: str) -> bool:
     return re.match(r"-(?![0-9.])", word) is not None
+
+
+def _unless_empty(word: Word) -> Word:
+    """A value, not known where a variable has left it empty: whoever starts the script gives it."""
+    written = word.source.text[word.begin : word.end].strip("\"'") if not word and not word.why else ""
+    return word.instead(written, LEFT_EMPTY) if written.startswith("$") else word
 
 
 def _open(word: Word, flag: str) -> Open:

@@ -19,6 +19,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
+from hybridcalc.hardware import few_in_words, gpus_in_words
 from hybridcalc.shell.flags import FlagTable
 from hybridcalc.shell.source import ELISIONS
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 100
 MOST_SHOWN = 4
-UNKNOWN_FLAG = "HC071"
+TOO_FEW, UNKNOWN_FLAG = "HC070", "HC071"
 _FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -65,7 +66,8 @@ class Question(NamedTuple):
     """A server as it is asked for: its engine, its words, the options of the command beside them, and the memory.
 
     ``options`` are by name, None where they are not given; ``known`` leaves the checkpoint to the model's name;
-    ``assumed`` says that the release is, where an image names none.
+    ``assumed`` says that the release is, where an image names none; ``gpus`` are those that the launch sees, where it
+    says which.
     """
 
     engine: Engine
@@ -73,6 +75,7 @@ class Question(NamedTuple):
     options: Mapping[str, Any]
     known: Memory
     assumed: str = ""
+    gpus: int | None = None
 
     def model_named(self, more: Sequence[str] = ()) -> str:
         """MODEL of the words and ``more`` of them. Raises InputError where none is named."""
@@ -110,13 +113,20 @@ class Question(NamedTuple):
         return [*self.engine.remarks(asked.args, self.known), *filter(None, said)]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
-        """That words are passed over which no list of the engine's flags has, in a warning; nothing without such."""
-        if not asked.unknown:
-            return ()
-        shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
-        shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
-        said = f"no {self.engine.title} known here takes {shown}: the server may not start"
-        return (Finding(UNKNOWN_FLAG, "warning", said, "leave it out"),)
+        """That words are passed over which no list of the engine's flags has, in a warning, and that the launch sees
+        fewer GPUs than it has ranks.
+        """
+        found: list[Finding] = []
+        ranks = self.engine.ranks(asked.args) if self.gpus is not None and self.engine.ranked else 0
+        if self.gpus is not None and ranks > self.gpus:
+            fix = f"let it see {gpus_in_words(ranks)}, or run fewer ranks"
+            found.append(Finding(TOO_FEW, "error", few_in_words(ranks, gpus_in_words(self.gpus)), fix))
+        if asked.unknown:
+            shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
+            shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
+            said = f"no {self.engine.title} known here takes {shown}: the server may not start"
+            found.append(Finding(UNKNOWN_FLAG, "warning", said, "leave it out"))
+        return tuple(found)
 
     def _read(self, more: Sequence[str]) -> Asked:
         unknown: list[str] = []
@@ -193,7 +203,17 @@ def question(
         said = said._replace(script=script_of(launch))
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed)
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line))
+
+
+def _visible(line: "Launch | None") -> int | None:
+    """How many GPUs a launch line sees, where it says which."""
+    if line is None or (line.gpus is None and not any(name.endswith("_VISIBLE_DEVICES") for name in line.env)):
+        return None
+    from hybridcalc.shell.containers import visible
+
+    seen = visible(line)
+    return None if seen is None else seen.gpus
 
 
 def _gpu(_: str, text: str) -> "Gpu":

@@ -412,6 +412,11 @@ class Engine:
         """GPUs that a server takes, all its replicas together."""
         raise NotImplementedError
 
+    @property
+    def ranked(self) -> bool:
+        """Whether a server has ranks, a GPU each; any other takes every GPU that it sees."""
+        return bool(self.indivisible[1])
+
     def rules(self) -> "tuple[Rule, ...]":
         """Every rule, refusals included."""
         return cast("tuple[Rule, ...]", self.part("rules").RULES)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_word, resolved_words
+from hybridcalc.manifests.dockerfile import Image, exec_form, image_launches, image_of
 from hybridcalc.manifests.environment import declared, env_file
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
@@ -45,16 +46,45 @@ def _service(
     entrypoint = resolved_words(service.get("entrypoint"), COMPOSE, known)
     command = resolved_words(service.get("command"), COMPOSE, known, entrypoint)
     image = resolved_words(service.scalar("image"), COMPOSE, known)
+    built = _built(service, known, outside, beside)
+    env = {**built.env, **env} if built is not None else env
+    if built is not None and built.entrypoint is not None and not entrypoint:
+        entrypoint = exec_form(built.entrypoint) or []
     hardware = _hardware(service, known)
     mounts = [mount for item in service.items("volumes") for mount in _mount(item, known)]
-    for launch in launches(entrypoint, command, env, outside, image=image[0] if image else ""):
+    if built is not None and not command and service.get("entrypoint") is None:
+        found = image_launches(built, env, outside)
+    else:
+        found = launches(entrypoint, command, env, outside, image=image[0] if image else "")
+    for launch in found:
         if not launch.words and service.get("image") is None and not service.string("build", "context"):
             continue  # an overlay on another file's service, which has the arguments
         model = launch.model or ENGINES.launchers.model_of(launch.words, mounts)
-        line = service.source.place(service.begin).line
+        place = service.source.place(service.begin)
+        line = place.line
+        if built is not None:
+            place = launch.place if launch.place.path == place.path else place
+            release = built.releases.get(launch.engine, "")
+            launch = launch._replace(image=built.base, release=release, place=place)
         yield Deployment(
             service.source, "compose", name, launch._replace(model=model), hardware, heads=(line - 1, line)
         )
+
+
+def _built(service: Fields, known: Variables, outside: Outside, beside: ReadBeside) -> Image | None:
+    """The image that a service is built as, from the Dockerfile of its context; None where that is not there, or the
+    service adds nothing to it.
+    """
+    if not any(service.get(name) is not None for name in ("entrypoint", "command", "environment", "env_file")):
+        return None
+    build = service.get("build")
+    fields = build if isinstance(build, Fields) else None
+    context = fields.scalar("context") if fields is not None else build if isinstance(build, Scalar) else None
+    words = resolved_words(context, COMPOSE, known)
+    if not words or words[0].why:
+        return None
+    file = beside(f"{words[0]}/{(fields.string('dockerfile') if fields is not None else '') or 'Dockerfile'}")
+    return None if file is None else image_of(Text(file, file.text), outside)
 
 
 def _environment(service: Fields, known: Variables, beside: ReadBeside) -> dict[str, Setting]:
@@ -84,9 +114,11 @@ def _mount(item: Node, known: Variables) -> Iterator[tuple[str, Word]]:
 
 def _hardware(service: Fields, known: Variables) -> Hardware:
     """The GPUs that a service reserves; one text may name several: ``"${GPUS:-0,1}"``."""
-    for device in service.items("deploy", "resources", "reservations", "devices"):
-        if isinstance(device, Fields) and any(
-            isinstance(c, Scalar) and c.value == "gpu" for c in device.items("capabilities")
+    devices = service.items("deploy", "resources", "reservations", "devices")
+    for device in (*devices, *service.items("gpus")):
+        if isinstance(device, Fields) and (
+            device not in devices
+            or any(isinstance(c, Scalar) and c.value == "gpu" for c in device.items("capabilities"))
         ):
             ids = [word for item in device.items("device_ids") for word in resolved_words(item, COMPOSE, known)]
             count = next(iter(resolved_words(device.get("count"), COMPOSE, known)), "")

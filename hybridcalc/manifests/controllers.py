@@ -150,7 +150,7 @@ def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
 def model_near(holder: Fields, way: Way | None = None) -> Word | None:
     """The model beside typed fields, or in a model section on the way to them."""
     for mapping in (holder, *(reversed(way.mappings) if way is not None else ())):
-        model = model_field(mapping)
+        model = model_field(mapping) or _uri(mapping)
         if model is not None:
             return model
         for key, value in mapping.entries():

@@ -36,9 +36,22 @@ class Instruction(NamedTuple):
     text: Text
 
 
-def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
-    """What the image of a Dockerfile starts."""
-    entrypoint = command = image = None
+class Image(NamedTuple):
+    """What the last stage of a Dockerfile makes: the image it is built on, its entrypoint and command, its variables,
+    and the releases that are installed in it.
+    """
+
+    base: str
+    entrypoint: Text | None
+    command: Text | None
+    env: dict[str, Setting]
+    releases: dict[str, str]
+
+
+def image_of(file: Text, outside: Outside) -> Image:
+    """The image that a Dockerfile makes."""
+    entrypoint = command = None
+    image = ""
     known = Variables(file, {}, {}, ())
     stages: dict[str, str] = {}
     releases: dict[str, str] = {}
@@ -58,24 +71,31 @@ def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iter
             command = instruction.text
         elif name in ("ENV", "ARG"):
             _variables(instruction.text, known, outside, argument=name == "ARG")
-    for launch in _image_launches(entrypoint, command, known.env, outside, image or ""):
-        release = launch.release or releases.get(launch.engine, "")
-        yield Deployment(file.source, "Dockerfile", image or "", launch._replace(release=release))
+    return Image(image, entrypoint, command, known.env, releases)
 
 
-def _image_launches(
-    entrypoint: Text | None, command: Text | None, env: dict[str, Setting], outside: Outside, image: str
-) -> list[Launch]:
-    forms = [_exec_form(text) for text in (entrypoint, command) if text is not None]
+def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
+    """What the image of a Dockerfile starts."""
+    image = image_of(file, outside)
+    for launch in image_launches(image, image.env, outside):
+        release = launch.release or image.releases.get(launch.engine, "")
+        yield Deployment(file.source, "Dockerfile", image.base, launch._replace(release=release))
+
+
+def image_launches(image: Image, env: dict[str, Setting], outside: Outside) -> list[Launch]:
+    """What an image starts by itself under variables."""
+    entrypoint, command = image.entrypoint, image.command
+    forms = [exec_form(text) for text in (entrypoint, command) if text is not None]
     if any(words is None for words in forms):  # a shell form: it is a script, and no CMD reaches its entrypoint
-        text = entrypoint if entrypoint is not None and _exec_form(entrypoint) is None else command
-        first = _exec_form(entrypoint) if entrypoint is not None and text is command else None
-        return run_script(text, env, outside).launches if text is not None and not first else []
+        text = entrypoint if entrypoint is not None and exec_form(entrypoint) is None else command
+        first = exec_form(entrypoint) if entrypoint is not None and text is command else None
+        found = run_script(text, env, outside).launches if text is not None and not first else []
+        return [launch if launch.image else launch._replace(image=image.base) for launch in found]
     words = [word for form in forms for word in form or []]
-    return launches(words, [], env, outside, image=image) or launches([], words, env, outside, image=image)
+    return launches(words, [], env, outside, image=image.base) or launches([], words, env, outside, image=image.base)
 
 
-def _exec_form(text: Text) -> list[Word] | None:
+def exec_form(text: Text) -> list[Word] | None:
     """The words of a JSON array; None for a shell form."""
     content = text.text.strip()
     if not content.startswith("["):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Protocol
 
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.controllers import model_near
@@ -95,8 +96,10 @@ def _is_native(node: Node, path: str) -> bool:
 def _engine_file(node: Mapping) -> str | None:
     """The engine whose ``--config`` file a document is: most of its keys are flags, and one names a model."""
     engine = engine_of_fields(node)
-    if engine is None or any(
-        isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()
+    if (
+        engine is None
+        or not ENGINES[engine].flags.files
+        or any(isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries())
     ):
         return None
     return engine

@@ -18,7 +18,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
 from hybridcalc.manifests.records import Deployment, Passed, Trouble
-from hybridcalc.manifests.scripts import in_container, run_script, slurm
+from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
 from hybridcalc.manifests.templates import filled
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, allowance, unrendered
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LARGEST_FILE_BYTES = 4 * 2**20
 _HINT = re.compile(
     rb"model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
-    rb"|max[-_]?num[-_]?seqs|gpu[-_]?memory[-_]?util|n[-_]?gpu[-_]?layers|llama_arg_|engine_kwargs|llminferenceservice"
+    rb"|ctx[-_]size|max[-_]?num[-_]?seqs|gpu[-_]?memory[-_]?util|n[-_]?gpu[-_]?layers|llama_arg_|engine_kwargs|llminferenceservice"
     rb"|expect:|deployments:", re.IGNORECASE
 )  # fmt: skip
 """What a file must hold to be worth parsing, where it names no engine."""
@@ -180,7 +180,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
 
 
 def _read_script(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
-    yield from _started(run_script(text, {}, outside), text, outside, beside)
+    yield from _started(run_script(text, batch_variables(text), outside), text, outside, beside)
 
 
 def _started(script: Shell, text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
@@ -316,8 +316,7 @@ FORMATS = (
         _lazy("makefile", "read_makefile"), shell=False,
     ),
     Format(
-        "supervisord", re.compile(r"supervisord?.*|.*\.(conf|ini)"), _NO_LOOK, _lazy("taskfiles", "read_supervisord"),
-        shell=False,
+        "ini", re.compile(r"supervisord?.*|.*\.(conf|ini)"), _NO_LOOK, _lazy("taskfiles", "read_ini"), shell=False,
     ),
     Format("batch", re.compile(r".*\.(cmd|bat)"), _NO_LOOK, _lazy("windows", "read_batch"), shell=False),
     Format("powershell", re.compile(r".*\.ps1"), _NO_LOOK, _lazy("powershell", "read_powershell"), shell=False),

@@ -40,6 +40,8 @@ PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
     "ephemeralContainers",
 })  # fmt: skip
+GPU_COUNTS = ("SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_NUM", "DSTACK_GPUS_PER_NODE")
+"""Variables in which a scheduler tells what it runs how many GPUs it has."""
 PROSE = frozenset({"description", "annotations", "message", "notes", "summary", "title", "name", "doc", "comment"})
 RUNTIMES = frozenset({"ServingRuntime", "ClusterServingRuntime"})
 NO_WORKER = re.compile(
@@ -117,11 +119,15 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
             reading.seen.discard(id(value))
             fields = True
             yield found_typed
-    if not taken and not fields and (own := own_fields(node, way)) is not None:
+    inner = [
+        deployment
+        for key, value in node.entries()
+        if key.value not in PASSED_OVER and key.value not in taken
+        for deployment in _entry(key, value, way, reading)
+    ]
+    if not taken and not fields and not inner and (own := own_fields(node, way)) is not None:
         yield own
-    for key, value in node.entries():
-        if key.value not in PASSED_OVER and key.value not in taken:
-            yield from _entry(key, value, way, reading)
+    yield from inner
 
 
 def _entry(key: Scalar, value: Node, way: Way, reading: Reading) -> Iterator[Deployment]:
@@ -159,11 +165,9 @@ def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deploy
         if setting is not None
     }
     gpus = hardware(way.mappings)
-    if gpus.gpus is not None and gpus.gpus_place is not None:  # SkyPilot tells it to what it runs
-        place = gpus.gpus_place
-        env.setdefault(
-            "SKYPILOT_NUM_GPUS_PER_NODE", Setting((Word(str(gpus.gpus), script.source, place.begin, place.end),))
-        )
+    if gpus.gpus is not None and gpus.gpus_place is not None and gpus.nodes == 1:
+        held = Setting((Word(str(gpus.gpus), script.source, gpus.gpus_place.begin, gpus.gpus_place.end),))
+        env = dict.fromkeys(GPU_COUNTS, held) | env
     for launch in prose_launches(script.text(), env, reading.outside):
         yield way.deployment(launch, "script", gpus)
 

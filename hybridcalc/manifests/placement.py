@@ -20,6 +20,8 @@ def hardware(mappings: tuple[Fields, ...]) -> Hardware:
     for mapping in reversed(mappings):
         if gpus is None:
             gpus, place = _gpu_count(mapping)
+        if gpus is None:
+            gpus, place = next((found for found in map(_group_gpus, _workers(mapping)) if found[0]), (None, None))
         if label is None or gpu_of_label(label) is None:
             texts = list(_labels(mapping))
             known = next((text for text in texts if gpu_of_label(text) is not None), None)
@@ -94,11 +96,26 @@ def _nodes(mappings: tuple[Fields, ...]) -> int:
         head, workers = mapping.mapping("raySpec", "headNode"), mapping.string("replicaCount")
         if head is not None and _is_count(workers):  # the head of a Ray cluster, and its workers
             return int(workers) + (0 if head.string("requestGPU") in ("", "0") else 1)
+        head = mapping.mapping("headGroupSpec")
+        if head is not None and (groups := _workers(mapping)):  # of KubeRay
+            counts = [group.string("replicas") or group.string("minReplicas") or "1" for group in groups]
+            return max(1, sum(map(int, filter(_is_count, counts))) + (_group_gpus(head)[0] is not None))
         for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
             count = mapping.string(*path)
             if count.isdecimal() and len(count) < 5:
                 return max(1, int(count))
     return 1
+
+
+def _workers(mapping: Fields) -> list[Fields]:
+    """The groups of workers of a Ray cluster."""
+    return [group for group in mapping.items("workerGroupSpecs") if isinstance(group, Fields)]
+
+
+def _group_gpus(group: Fields) -> tuple[int | None, Place | None]:
+    """The GPUs that a pod of a group asks for, none where it asks for 0."""
+    containers = (item for item in group.items("template", "spec", "containers") if isinstance(item, Fields))
+    return next((found for found in map(_gpu_count, containers) if found[0]), (None, None))
 
 
 def _kserve_nodes(sizes: Fields, *, several: bool) -> int:

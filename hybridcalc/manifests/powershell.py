@@ -46,7 +46,9 @@ _ITEM = re.compile(rf"\s*(?P<value>{_STRING}|{_NUMBER}(?![\w.])|\$(?:env:)?[A-Za
 _HEAD = re.compile(
     r"\s*(?:if|elseif|else|while|for|foreach|switch|try|catch|finally|function|do|begin|process|end)\b", re.I
 )
-_SILENT = re.compile(r"\s*(?:write-\w+|echo)\b", re.I)
+_SILENT = re.compile(
+    r"\s*(?:echo|throw|(?:write|get|stop|test|copy|move|remove|new|join|wait|select|out|add)-\w+)\b", re.I
+)
 _CALL = re.compile(r"\s*(?:[&.](?=[\s\"'$]))?\s*")
 _START = re.compile(rf"\s*(?:start-process|saps)\s+(?:-filepath\s+)?(?P<file>{_STRING}|[^\s\"'-]\S*)", re.I)
 _LISTED = re.compile(r"\s*(?:-a\w*\s+)?(?P<at>@\(\s*)?", re.I)
@@ -113,7 +115,7 @@ class _PowerShell(Script):
         """A parameter of the script holds its default, unless the script is started with another."""
         name = match[1].lower()
         value = match[2][1:-1] if match[2][0] in "'\"" else match[2]
-        if conditional or not re.fullmatch(r"[\w./:,=+@ -]*", value):
+        if conditional or not re.fullmatch(r"(?:[\w./:,=+@ -]|\\(?=\w))*", value):
             self._forget(name, "an_argument", match.start())
             return
         self.kinds[name] = "text"

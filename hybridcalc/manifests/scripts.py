@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from hybridcalc.engines import ENGINES
 from hybridcalc.hardware import names_gpu
 from hybridcalc.manifests.records import Hardware
+from hybridcalc.shell.containers import VISIBLE, visible
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Text, Word, allowance
@@ -34,18 +35,14 @@ def launches_of_words(words: Sequence[Word], env: Mapping[str, Setting], outside
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
 
 
-_CONTAINER_GPUS = re.compile(r"(?:count=)?([0-9]{1,3})|device=([\w.:-]+(?:,[\w.:-]+)*)(?:,capabilities=.*)?")
-
-
 def in_container(launch: Launch, around: Hardware) -> Hardware:
-    """The GPUs that ``docker run --gpus`` gives: ``2``, ``count=2``, ``"device=0,1"``; ``all`` are those ``around``."""
-    gpus = launch.gpus
-    if gpus is None or gpus.why or len(gpus) > 1000:
+    """The GPUs that a launch sees, where it says which; else those ``around``."""
+    if launch.gpus is None and VISIBLE.isdisjoint(launch.env):
         return around
-    match = _CONTAINER_GPUS.fullmatch(gpus.replace('"', "").replace("'", ""))
-    if match is None:
+    seen = visible(launch)
+    if seen is None or (launch.gpus is None and around.gpus is not None and around.gpus < seen.gpus):
         return around
-    return around._replace(gpus=int(match[1]) if match[1] else match[2].count(",") + 1, gpus_place=gpus.place)
+    return around._replace(gpus=seen.gpus, gpus_place=seen.place)
 
 
 def slurm(text: str) -> Hardware:
@@ -60,3 +57,13 @@ def slurm(text: str) -> Hardware:
             label = match[1] or label
             gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
     return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))
+
+
+def batch_variables(text: Text) -> dict[str, Setting]:
+    """What Slurm tells a batch script of its GPUs and nodes."""
+    asked = slurm(text.text)
+    told = {"SLURM_GPUS_ON_NODE": asked.gpus, "SLURM_GPUS_PER_NODE": asked.gpus}
+    if asked != Hardware():
+        told |= {"SLURM_NNODES": asked.nodes, "SLURM_JOB_NUM_NODES": asked.nodes}
+    at = text.at(max(0, text.text.find("#SBATCH")))
+    return {name: Setting((Word(str(n), text.source, at, at),)) for name, n in told.items() if n is not None}

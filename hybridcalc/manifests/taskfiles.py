@@ -1,5 +1,5 @@
 r"""Which engines do files start that hold commands and are no shell's? justfiles, Procfiles, programs of
-supervisord, tasks in TOML.
+supervisord, tasks in TOML, sections of flags in an INI file.
 
     model := "org/m"                      ->   vllm  org/m  --max-model-len  8192
     serve:
@@ -14,8 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 
@@ -140,6 +142,38 @@ def read_supervisord(text: Text, outside: Outside, beside: object = None) -> Ite
             }
             for launch in run_script(held, env | names, outside).launches:
                 yield Deployment(text.source, "supervisord", "", launch)
+
+
+_KEY = re.compile(r"(?m)^([A-Za-z][\w-]*)[ \t]*=[ \t]*([^\n;#]*?)[ \t]*\r?(?=[;#\n]|\Z)")
+_OFF = frozenset({"0", "false", "off", "no"})
+
+
+def read_ini(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
+    """What programs of supervisord start; else the servers of a router: each section is a model's, its keys are flags,
+    and those of ``[*]`` are every model's. A section's name is its model where it is an id and no key names one.
+    """
+    yield from read_supervisord(text, outside)
+    for engine, row in ENGINES.rows.items():
+        shared: list[Word] = []
+        for section in _SECTION.finditer(text.text):
+            words = [word for key in _KEY.finditer(text.text, *section.span()) for word in _flag(text, key, engine)]
+            named = not set(words).isdisjoint(row.starter.model_flags)
+            name = Word(section[1].strip(), text.source, text.at(section.start(1)), text.end(section.end(1)))
+            if name == "*":
+                shared = words
+            elif len(words) + len(shared) > 2 and (named or (words and "/" in name)):
+                launch = Launch(engine, (*shared, *words), {}, name.place, model=None if named else name)
+                yield Deployment(text.source, "ini", name, launch)
+
+
+def _flag(text: Text, key: re.Match[str], engine: str) -> Iterator[Word]:
+    """The words of a key and its value, where that is a sizing flag of an engine."""
+    table = ENGINES[engine].flags.by_spelling
+    spelled = next((name for name in (f"--{key[1]}", f"-{key[1]}") if name in table), None)
+    switch = spelled is not None and table[spelled].kind in ("flag", "switch")
+    if spelled is not None and not (switch and key[2].lower() in _OFF):
+        yield Word(spelled, text.source, text.at(key.start(1)), text.end(key.end(1)))
+        yield from () if switch else (Word(key[2], text.source, text.at(key.start(2)), text.end(key.end(2))),)
 
 
 def _environment(

@@ -9,9 +9,12 @@ the release of what runs behind them.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.shell.source import Place, Setting, Word, assignment, spend
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.launch import Launch
 
 RUNTIME_VALUES = frozenset({
     "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
@@ -26,10 +29,13 @@ APPTAINER_VALUES = frozenset({
 APPTAINER = frozenset({"apptainer", "singularity"})
 MOST_OPTIONS = 6
 """Words between a container runtime and its ``run``, at most."""
+CDI = "nvidia.com/gpu="
+"""How a container's device names a GPU."""
 _VERBS = frozenset({"run", "exec", "create"})
 _ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
 """Options of ``env`` that take the next word as value."""
 LONGEST_PIN = 200
+LONGEST_GPUS = 1000
 _PIN = re.compile(r"(?:--[a-z-]+=)?([a-z][a-z0-9._-]*)(?:\[[^\]]*\])?(?:===?|@)v?([0-9]+(?:\.[0-9]+){1,2})(?![0-9]).*")
 """A package of one release, as Python's installers take it."""
 _INSTALLING = frozenset({"install", "add", "sync"})
@@ -76,6 +82,37 @@ def of_variables(
     return None
 
 
+VISIBLE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
+"""Variables that say which GPUs a process sees."""
+_GPUS = re.compile(r"(?:count=)?([0-9]{1,3})|device=([\w.:-]+(?:,[\w.:-]+)*)(?:,capabilities=.*)?")
+_IDS = re.compile(r"(?:[0-9]{1,3}|(?:GPU|MIG)-[\w/-]+)(?:,(?:[0-9]{1,3}|(?:GPU|MIG)-[\w/-]+))*")
+
+
+class Visible(NamedTuple):
+    """How many GPUs a launch sees, and where that is said."""
+
+    gpus: int
+    place: Place
+
+
+def visible(launch: "Launch") -> Visible | None:
+    """The GPUs of ``docker run --gpus`` (``2``, ``count=2``, ``"device=0,1"``; ``all`` says nothing), or the fewest
+    that a variable names: ``CUDA_VISIBLE_DEVICES=0,1``.
+    """
+    found: list[Visible] = []
+    gpus = launch.gpus
+    if gpus is not None and not gpus.why and len(gpus) <= LONGEST_GPUS:
+        match = _GPUS.fullmatch(gpus.replace('"', "").replace("'", ""))
+        if match is not None:
+            found.append(Visible(int(match[1]) if match[1] else match[2].count(",") + 1, gpus.place))
+    for name in VISIBLE & launch.env.keys():
+        setting = launch.env[name]
+        text = setting.text or ""
+        if len(text) <= LONGEST_GPUS and _IDS.fullmatch(text) is not None:
+            found.append(Visible(text.count(",") + 1, setting.place or setting.words[0].place))
+    return min(found, default=None)
+
+
 class Container(NamedTuple):
     """An image with the words behind it (its entrypoint first, where an option names one), what is mounted at which
     path, and its GPUs, as typed.
@@ -112,6 +149,9 @@ def container(words: Sequence[Word], at: int, env: dict[str, Setting], runtime: 
             env[assigned[0]] = assigned[1]
         if name == "--gpus":
             gpus = held.instead(text) if equals and not held.why else held
+        if name == "--device" and text.startswith(CDI) and text != f"{CDI}all":
+            ids = [text.removeprefix(CDI), *(gpus.partition("=")[2:] if gpus is not None else ())]
+            gpus = held.instead(f"device={','.join(ids)}")
         if name == "--entrypoint":
             entrypoint = held if held.why else own
         if name in ("-v", "--volume", "--mount") and name in taking:

@@ -13,13 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
+from hybridcalc.shell.mentions import ASKS, PRINTS, SAID, SILENT
 from hybridcalc.shell.source import Place, Setting, Text, Word, assignment, spend
 
-SILENT = frozenset({
-    "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
-    "pip3", "pkill", "printf", "ps", "rm", "sed", "tail", "tee", "test", "trap", "type", "which", "[", "[[",
-})  # fmt: skip
-"""Commands whose words are no launch."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 RUNTIMES = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
 HANDING_ON = frozenset({
@@ -31,8 +27,6 @@ MOST_BEFORE = 24
 """Words from an interpreter to the module it runs, at most."""
 SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 """The option of a shell whose value is a script."""
-_SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
-"""How a line begins that only speaks of something."""
 _NO_SERVER = re.compile(
     r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
 )
@@ -159,8 +153,8 @@ class Launchers:
 
     def find(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | Inner | None:
         """The launch a command makes, or the script it hands to a shell; None where it starts no engine."""
-        first = next((word for word in words if assignment(word) is None), None)
-        if first is None or (not first.why and _base(first) in SILENT):
+        head = next((at for at, word in enumerate(words) if assignment(word) is None), None)
+        if head is None or (not words[head].why and _base(words[head]) in SILENT):
             return None
         spend(visits=len(env))
         own = dict(env)
@@ -168,7 +162,7 @@ class Launchers:
         while at < len(words):
             word = words[at]
             started = self._starts(words, at, own)
-            if started is not None:
+            if started is not None and (at == head or self._is_run(started)):
                 return self._told(started, words[: at + 1])
             at += 1
             assigned = assignment(word)
@@ -183,6 +177,17 @@ class Launchers:
                 if inside is not None:
                     return inside
         return None
+
+    def _is_run(self, started: Launch | Inner) -> bool:
+        """Whether what other words stand before is run by them: one word alone may be the name of a service or a file,
+        unless arguments of its follow.
+        """
+        if isinstance(started, Inner) or len(started.program) > 1:
+            return True
+        word = next(iter(started.words), None)
+        flag = "" if word is None else word.partition("=")[0]
+        own = flag in self.flags(started.engine) or re.fullmatch("-[A-Za-z]{1,4}", flag) is not None
+        return own or (word is not None and word.why != "")
 
     def surroundings(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Inner | None:
         """The container that a command runs a script in, which is empty here: it comes from elsewhere."""
@@ -211,7 +216,7 @@ class Launchers:
     def handed_on(self, words: Sequence[Word]) -> Iterator[Text]:
         """Texts in a command that are command lines of their own: ``tmux new -d "vllm serve ..."``, ``--wrap=...``."""
         head = _base(words[0])
-        for word in words[1:] if head not in SILENT else ():
+        for word in words[1:] if head not in SILENT and not PRINTS.fullmatch(head) else ():
             if word.why or not self.is_command_line(word):
                 continue
             text = word.characters
@@ -239,7 +244,7 @@ class Launchers:
         begin = 0
         for match in self.telling.finditer(text):
             begin = text.rfind("\n", begin, match.start()) + 1 or begin
-            if _SAID.match(text, begin) is None:
+            if SAID.match(text, begin) is None:
                 return match.start()
         return None
 
@@ -346,6 +351,8 @@ class Launchers:
         if found is None:
             return None
         engine, program, arguments = found
+        if not ASKS.isdisjoint(arguments):
+            return None
         return Launch(engine, tuple(arguments), env, words[at].place, program)
 
     def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
@@ -430,8 +437,8 @@ def _python_module(words: Sequence[Word], at: int) -> tuple[str, int]:
 
 
 def _base(word: str) -> str:
-    """A program's name without its path."""
-    return word.rpartition("/")[2]
+    """A program's name without its path, and without what Windows adds to it."""
+    return (re.split(r"[/\\]", word)[-1] if "\\" in word else word.rpartition("/")[2]).removesuffix(".exe")
 
 
 def _as_text(program: tuple[str, ...]) -> str:

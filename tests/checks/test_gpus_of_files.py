@@ -79,3 +79,70 @@ def test_a_gpu_that_is_none_for_certain_is_named(tmp_path: Path) -> None:
 def test_a_container_has_the_gpus_that_docker_gives_it(tmp_path: Path, gpus: str, ranks: int, rules: set[str]) -> None:
     run = f"docker run --gpus {gpus} lmsysorg/sglang:v0.5.20 sglang serve qwen3-next-80b-a3b --tp {ranks}"
     assert set(found(check(tmp_path, run))) & {"HC070", "HC073"} == rules
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "CUDA_VISIBLE_DEVICES=0 vllm serve m {}",
+        "docker run --gpus all -e NVIDIA_VISIBLE_DEVICES=1 vllm/vllm-openai:v0.29.0 --model m {}",
+        "docker run --device nvidia.com/gpu=0 vllm/vllm-openai:v0.29.0 --model m {}",
+        "export HIP_VISIBLE_DEVICES=3\nvllm serve m {}",
+    ],
+)
+def test_a_launch_has_the_gpus_that_it_sees(tmp_path: Path, launch: str) -> None:
+    path = tmp_path / "a.sh"
+    for ranks, rules in ((1, []), (2, ["HC070"])):
+        path.write_text(launch.replace(" m ", " nvidia/Nemotron-H-8B-Base-8K ").format(f"-tp {ranks}") + "\n")
+        (one,) = present(check_file(str(path), Settings(), {})).checked
+        assert [item.finding.rule for item in one.findings if item.finding.rule in ("HC070", "HC073")] == rules
+
+
+def test_a_server_without_ranks_takes_every_gpu_that_it_sees(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("docker run --gpus device=0,1 ghcr.io/ggml-org/llama.cpp:server-cuda -m Qwen3.6-27B-Q4_K_M.gguf\n")
+    (one,) = present(check_file(str(path), Settings(), {})).checked
+    assert (one.gpus, [item for item in one.findings if item.finding.rule == "HC073"]) == (2, [])
+
+
+RAY = """
+kind: RayCluster
+spec:
+  headGroupSpec:
+    template: {spec: {containers: [{command: [bash, -c, "ray start --head; vllm serve nemotron-h-8b -tp 8 -pp 2"]%s}]}}
+  workerGroupSpecs:
+    - replicas: %s
+      template: {spec: {containers: [{resources: {limits: {nvidia.com/gpu: 8}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "workers", "nodes"), [(", resources: {limits: {nvidia.com/gpu: 8}}", 1, 2), ("", 2, 2), ("", 4, 4)]
+)
+def test_workers_of_a_ray_cluster_are_nodes(tmp_path: Path, head: str, workers: int, nodes: int) -> None:
+    path = tmp_path / "ray.yaml"
+    path.write_text(RAY % (head, workers))
+    (one,) = present(check_file(str(path), Settings(), {})).checked
+    assert (one.gpus, one.nodes) == (8, nodes)
+    rules = [item.finding.rule for item in one.findings if item.finding.rule in ("HC070", "HC073")]
+    assert rules == ([] if nodes == 2 else ["HC073"])
+
+
+def test_ranks_of_a_cluster_that_other_nodes_join_are_not_counted(tmp_path: Path) -> None:
+    run = "docker run --gpus 8 vllm/vllm-openai bash -c 'ray start --head; vllm serve nemotron-h-8b -tp 8 -pp 2'\n"
+    assert "HC070" not in found(check(tmp_path, run))
+    assert "HC070" in found(check(tmp_path, run.replace("ray start --head; ", "")))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.dstack.yml", "image: x\nresources: {gpu: 'H100:4'}\ncommands: [vllm serve m -tp $DSTACK_GPUS_NUM]\n"),
+        ("a.sbatch", "#SBATCH --gpus-per-node=4\nvllm serve m -tp $SLURM_GPUS_ON_NODE\n"),
+    ],
+)
+def test_schedulers_tell_a_launch_its_gpus(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    (one,) = present(check_file(str(path), Settings(), {})).checked
+    assert [(value.flag, value.value) for value in one.values] == [("--tensor-parallel-size", "4")]

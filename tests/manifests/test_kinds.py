@@ -75,6 +75,25 @@ KINDS = {
         "      image: vllm/vllm-openai\n      command: --model {{ m }} --max-model-len {{ len }} --max-num-seqs 4\n",
         [("vllm", None, "--model ?${{ m }} --max-model-len 8192 --max-num-seqs 4")],
     ),
+    "kubeai of one flag": (
+        "one.yaml",
+        "kind: Model\nspec: {url: hf://org/m, engine: VLLM, args: [--max-model-len=8192]}\n",
+        [("vllm", "hf://org/m", "--max-model-len=8192")],
+    ),
+    "router": (
+        "presets.ini",
+        "[*]\nn-gpu-layers = 99\n[qwen]\nmodel = /m/a.gguf\nc = 8192  ; tokens\nno-mmap = 1\n"
+        "[org/m-GGUF:Q4_K_M]\nparallel = 2\nkv-unified = false\n[server]\nport = 1\n",
+        [
+            ("llama.cpp", None, "--n-gpu-layers 99 --model /m/a.gguf -c 8192"),
+            ("llama.cpp", "org/m-GGUF:Q4_K_M", "--n-gpu-layers 99 --parallel 2"),
+        ],
+    ),
+    "service of a cloud": (
+        "q.dstack.yml",
+        "model: org/m\nimage: vllm/vllm-openai:v0.29.0\ncommands: [vllm serve org/m --max-num-seqs 4]\n",
+        [("vllm", None, "org/m --max-num-seqs 4")],
+    ),
     "kubeai": (
         "k.yaml",
         "kind: Model\nspec: {url: hf://org/m, engine: VLLM, args: [--max-model-len=8192, --max-num-seqs=4]}\n",
@@ -260,3 +279,36 @@ def test_a_dockerfile_installs_the_release_of_its_last_stage(tmp_path: Path, tex
     path.write_text(text + 'CMD ["--model", "m"]\n')
     (deployment,) = read_file(str(path), {}).deployments
     assert ENGINES.release(deployment.launch) == release
+
+
+COMPOSE = "services:\n  a:\n    build: {context: image}\n    command: [org/m, --max-num-seqs, '4']\n"
+
+
+def test_a_service_fills_the_entrypoint_of_the_image_that_it_builds(tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "Dockerfile").write_text(
+        'FROM x\nRUN pip install vllm==0.29.0\nENTRYPOINT ["vllm", "serve"]\n'
+    )
+    (one,) = read(tmp_path, "compose.yaml", COMPOSE)
+    assert (shown(one), one.launch.release, one.place.line) == (("vllm", None, "org/m --max-num-seqs 4"), "0.29.0", 3)
+    environment = "    environment: {M: org/n, VLLM_USE_V1: '1'}\n"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "Dockerfile").write_text("FROM vllm/vllm-openai:v0.30.0\nENTRYPOINT []\nCMD vllm serve $M\n")
+    text = COMPOSE.replace("context: image", "context: other")
+    (one,) = read(tmp_path, "compose.yaml", text.replace("    command: [org/m, --max-num-seqs, '4']\n", environment))
+    assert (shown(one), one.image) == (("vllm", None, "org/n"), "vllm/vllm-openai:v0.30.0")
+
+
+def test_an_image_without_a_model_is_filled_in_by_who_runs_it(tmp_path: Path) -> None:
+    """A walk names it; the tag of the image it is built on says the release of a shell form too."""
+    (tmp_path / "Dockerfile").write_text('FROM x\nENTRYPOINT ["vllm", "serve"]\n')
+    report = check_paths([str(tmp_path)], Settings(), {})
+    assert (report.checked, [t.message for t in report.troubles]) == ((), ["an image: whoever runs it names the model"])
+    (one,) = read(tmp_path, "Dockerfile", "FROM vllm/vllm-openai:v0.29.0\nCMD vllm serve org/m\n")
+    assert ENGINES.release(one.launch) == "0.29.0"
+
+
+def test_a_router_serves_what_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("llama-server --models-dir /models --models-max 2 -c 8192\n")
+    (one,) = check_paths([str(tmp_path / "run.sh")], Settings(), {}).checked
+    assert (one.opened, one.model) == ((), None)

@@ -53,8 +53,8 @@ class LlamaCpp(Engine):
         return ("llama-server", self.model_flag, model)
 
     def serves_any(self, words: Sequence[str]) -> bool:
-        """An Ollama server does."""
-        return bool(words) and words[0] in VERBS
+        """An Ollama server does, and a router."""
+        return bool(words) and (words[0] in VERBS or any(word.startswith("--models-") for word in words))
 
     def fraction(self, args: ContextParams) -> dict[str, Any]:
         """Nothing is a fraction: a context takes what it is asked for."""

@@ -1,0 +1,98 @@
+"""A command that only speaks of an engine starts none; what it starts by another name is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.checks.judge import judge
+from hybridcalc.checks.settings import Settings
+from hybridcalc.manifests.find import read_file
+
+
+def started(folder: Path, name: str, text: str) -> list[str]:
+    """The words of every launch of a file."""
+    (folder / name).write_text(text)
+    contents = read_file(str(folder / name), {})
+    assert contents.troubles == ()
+    return [" ".join(one.words) for one in contents.deployments]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'command -v llama-server || die "llama-server not found at $EXE"',
+        'fail "vllm serve --max-model-len is too large"',
+        "cmake --build build --target llama-server -j",
+        "make llama-server",
+        "systemctl restart llama-server",
+        "docker rm -f llama-server",
+        "docker compose up -d llama-server --wait",
+        "install -m 755 build/bin/llama-server /usr/local/bin/llama-server",
+        "wait_for llama-server 8080",
+        "timeout 5 llama-server --version",
+        "vllm serve --help=all | grep log",
+        "kubectl rollout restart deploy/llama-server",
+    ],
+)
+def test_a_name_among_other_words_starts_nothing(tmp_path: Path, line: str) -> None:
+    assert started(tmp_path, "a.sh", f"{line}\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sudo -u llama llama-server -m m.gguf -c 8",
+        "numactl -N 0 llama-server -m m.gguf -c 8",
+        'exec llama-server "$@" -m m.gguf -c 8',
+        'run_logged "llama-server -m m.gguf -c 8"',
+        "docker exec node llama-server -m m.gguf -c 8",
+    ],
+)
+def test_words_before_a_program_may_run_it(tmp_path: Path, line: str) -> None:
+    (found,) = started(tmp_path, "a.sh", f"{line}\n")
+    assert found.endswith("-m m.gguf -c 8")
+
+
+def test_powershell_tells_messages_and_services_from_launches(tmp_path: Path) -> None:
+    text = (
+        "param([string]$Path = 'C:\\llama\\llama-server.exe')\n"
+        'if (-not (Test-Path $Path)) { throw "llama-server not found at $Path" }\n'
+        "Get-Process llama-server -ErrorAction SilentlyContinue | Stop-Process\n"
+        "& cmake.exe --build build --target llama-server *> build.log\n"
+        "& $Path -m C:\\m\\a.gguf -c 8\n"
+        "Start-Process -FilePath llama-server.exe -ArgumentList '-m','b.gguf','-c','9'\n"
+    )
+    assert started(tmp_path, "a.ps1", text) == ["-m C:\\m\\a.gguf -c 8", "-m b.gguf -c 9"]
+
+
+def test_programs_of_windows_are_read(tmp_path: Path) -> None:
+    text = (
+        '"C:\\Program Files\\llama\\llama-server.exe" -m "D:\\AI Models\\a.gguf" -c 8\n'
+        "taskkill /IM llama-server.exe /F\nif not exist llama-server.exe echo llama-server.exe -m none\n"
+    )
+    assert started(tmp_path, "a.bat", text) == ["-m D:\\AI Models\\a.gguf -c 8"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/hub/models--Qwen--Qwen3.6-27B/snapshots/6d3b1a0c",
+        "~/.cache/huggingface/hub/models--Qwen--Qwen3.6-27B",
+        "C:\\models\\Qwen3.6-27B",
+    ],
+)
+def test_a_path_names_its_model_as_caches_and_windows_write_it(tmp_path: Path, path: str) -> None:
+    (tmp_path / "a.sh").write_text(f"vllm serve '{path}' --max-num-seqs 4\n")
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    checked = judge(one, Settings())
+    assert (checked.model_preset, checked.opened) == ("qwen3.6-27b", ())
+
+
+def test_a_value_that_a_variable_leaves_empty_is_unresolved(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text('M="${M:-}"\nvllm serve --model "$M" --max-num-seqs ""\n')
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    checked = judge(one, Settings())
+    assert [(item.text, item.flag) for item in checked.opened] == [("$M", "--model")]
+    assert ["--max-num-seqs ''" in item.finding.message for item in checked.findings] == [True]
