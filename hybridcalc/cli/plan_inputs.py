@@ -19,7 +19,6 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
-from hybridcalc.hardware import few_in_words, gpus_in_words
 from hybridcalc.shell.flags import FlagTable
 from hybridcalc.shell.source import ELISIONS
 
@@ -119,6 +118,8 @@ class Question(NamedTuple):
         found: list[Finding] = []
         ranks = self.engine.ranks(asked.args) if self.gpus is not None and self.engine.ranked else 0
         if self.gpus is not None and ranks > self.gpus:
+            from hybridcalc.hardware import few_in_words, gpus_in_words
+
             fix = f"let it see {gpus_in_words(ranks)}, or run fewer ranks"
             found.append(Finding(TOO_FEW, "error", few_in_words(ranks, gpus_in_words(self.gpus)), fix))
         if asked.unknown:
@@ -203,7 +204,7 @@ def question(
         said = said._replace(script=script_of(launch))
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line))
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line.gpus, line.env))
 
 
 def _visible(line: "Launch | None") -> int | None:

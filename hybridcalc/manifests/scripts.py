@@ -39,7 +39,7 @@ def in_container(launch: Launch, around: Hardware) -> Hardware:
     """The GPUs that a launch sees, where it says which; else those ``around``."""
     if launch.gpus is None and VISIBLE.isdisjoint(launch.env):
         return around
-    seen = visible(launch)
+    seen = visible(launch.gpus, launch.env)
     if seen is None or (launch.gpus is None and around.gpus is not None and around.gpus < seen.gpus):
         return around
     return around._replace(gpus=seen.gpus, gpus_place=seen.place)

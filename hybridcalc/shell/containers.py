@@ -9,12 +9,9 @@ the release of what runs behind them.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hybridcalc.shell.source import Place, Setting, Word, assignment, spend
-
-if TYPE_CHECKING:
-    from hybridcalc.shell.launch import Launch
 
 RUNTIME_VALUES = frozenset({
     "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
@@ -95,18 +92,17 @@ class Visible(NamedTuple):
     place: Place
 
 
-def visible(launch: "Launch") -> Visible | None:
+def visible(gpus: Word | None, env: Mapping[str, Setting]) -> Visible | None:
     """The GPUs of ``docker run --gpus`` (``2``, ``count=2``, ``"device=0,1"``; ``all`` says nothing), or the fewest
     that a variable names: ``CUDA_VISIBLE_DEVICES=0,1``.
     """
     found: list[Visible] = []
-    gpus = launch.gpus
     if gpus is not None and not gpus.why and len(gpus) <= LONGEST_GPUS:
         match = _GPUS.fullmatch(gpus.replace('"', "").replace("'", ""))
         if match is not None:
             found.append(Visible(int(match[1]) if match[1] else match[2].count(",") + 1, gpus.place))
-    for name in VISIBLE & launch.env.keys():
-        setting = launch.env[name]
+    for name in VISIBLE & env.keys():
+        setting = env[name]
         text = setting.text or ""
         if len(text) <= LONGEST_GPUS and _IDS.fullmatch(text) is not None:
             found.append(Visible(text.count(",") + 1, setting.place or setting.words[0].place))
