@@ -204,7 +204,7 @@ def question(
         said = said._replace(script=script_of(launch))
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line.gpus, line.env))
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line))
 
 
 def _visible(line: "Launch | None") -> int | None:
@@ -213,7 +213,7 @@ def _visible(line: "Launch | None") -> int | None:
         return None
     from hybridcalc.shell.containers import visible
 
-    seen = visible(line)
+    seen = visible(line.gpus, line.env)
     return None if seen is None else seen.gpus
 
 
