@@ -202,6 +202,8 @@ def _orphaned(deployment: Deployment, flag: Word) -> Located:
     above = flag.source.line(line)
     if above.lstrip().startswith("#"):
         why, fix = f"the comment on line {line} ends the one before it", "move the comment above the command"
+    elif re.search(r"\\[ \t]+\Z", above):
+        why, fix = f"blanks follow the backslash of line {line}", f"end line {line} in its backslash"
     elif re.search(r"\s#", above):
         why, fix = (
             f"the comment on line {line} ends it",
@@ -301,7 +303,7 @@ def _gpu_count(
     hardware, card = deployment.hardware, card_of(named)
     gpus = hardware.gpus if hardware.gpus is not None or card is None else card.cards
     elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
-    if gpus is None or not engine.ranked or words.free or elsewhere or unsure & _PARALLEL:
+    if gpus is None or not engine.ranked or words.free or elsewhere or unsure & PARALLEL:
         return []
     nnodes = values_after(words.kept, ("--nnodes",))
     nodes = hardware.nodes
@@ -342,16 +344,17 @@ ELSEWHERE = frozenset({
 """Flags with which some of the ranks run in other pods."""
 _CLUSTER = re.compile(r"\bray start\b|\bray_cluster_size\b")
 """How a script begins a cluster that other nodes join."""
-_PARALLEL = frozenset({
+PARALLEL = frozenset({
     "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
     "--attn-dp-size", "--enable-dp-attention",
 })  # fmt: skip
+"""Flags that say how many ranks there are."""
 
 
 def _of_any_ranks(answered: Answered, deployment: Deployment, engine: Engine, words: Words) -> Answered:
     """What is said of a list of flags that is a part of a launch: its ranks, named elsewhere, are not one."""
     refused = any(finding.rule == engine.indivisible[1] for finding in answered.findings)
-    if deployment.kind != "flags" or not refused or _PARALLEL & words.given.keys():
+    if deployment.kind != "flags" or not refused or PARALLEL & words.given.keys():
         return answered
     why, fix = "these flags are a part of a launch, and name no ranks", "give the whole launch"
     flag = next(name for name in ("--tensor-parallel-size", "--tp-size") if name in engine.flags.by_spelling)

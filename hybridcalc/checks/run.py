@@ -12,14 +12,14 @@ from functools import partial
 from typing import NamedTuple
 
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.judge import judge
-from hybridcalc.checks.locate import SharedValues
+from hybridcalc.checks.judge import PARALLEL, judge
+from hybridcalc.checks.locate import SharedValues, located_at
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import LEFT_EMPTY
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import SEVERITIES
+from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.find import Contents, find_files, mention, read_file
 from hybridcalc.manifests.records import Deployment, Passed, Trouble
 from hybridcalc.manifests.templates import FILLED_IN
@@ -28,6 +28,8 @@ from hybridcalc.shell.variables import FROM_CALLER
 
 FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
+LEADER, WORKER = "/leaderTemplate", "/workerTemplate"
+"""In the names of those that start one server together."""
 UNREAD_FIX = "give its launch as a script"
 
 
@@ -179,7 +181,7 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
         except HybridcalcError as error:
             troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix, given=named))
     if len(checked) == len(contents.deployments):
-        checked = _without_shared(checked, contents.deployments)
+        checked = _without_shared(_grouped(checked, contents.deployments), contents.deployments)
     if any(item.edit is not None for one in checked for item in one.findings):
         shared = SharedValues(contents.deployments)
         checked = [one._replace(findings=tuple(map(shared.left_alone, one.findings))) for one in checked]
@@ -304,6 +306,28 @@ def _unread(path: str, source: Source, *, named: bool) -> FileResult | None:
     line = source.place(said[0]).line
     message = f"{said[1]}, and no launch was read in it: {' '.join(source.line(line).split())[:60]}"
     return FileResult(path, (), (Trouble(source.path, line, message, UNREAD_FIX, unreadable=False),), unread=True)
+
+
+def _grouped(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:
+    """With one server for a group of pods: a worker has its leader's ranks, and an error says where it names others."""
+    leaders = {one.name.partition(LEADER)[0]: one for one in checked if LEADER in one.name}
+    kept: list[Checked] = []
+    for one, deployment in zip(checked, deployments, strict=True):
+        group, of, _ = one.name.partition(WORKER)
+        leader = leaders.get(group) if of else None
+        if leader is not None:
+            theirs = {value.flag: value.value for value in leader.values if value.flag in PARALLEL}
+            findings = [item for item in one.findings if item.finding.rule not in ("HC070", "HC073")]
+            for value in one.values:
+                said = theirs.get(value.flag, value.value)
+                if said != value.value:
+                    message = f"{value.flag} {value.value} in a worker, and {said} in the leader of its group"
+                    place = next(word.place for word in deployment.words if word.place[:3] == value[2:])
+                    finding = Finding("HC070", "error", message, f"write {said} in both, or {value.value}")
+                    findings.append(located_at(finding, place, deployment))
+            one = one._replace(findings=tuple(findings))
+        kept.append(one)
+    return kept
 
 
 def _without_shared(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:

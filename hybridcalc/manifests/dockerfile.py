@@ -24,8 +24,12 @@ from hybridcalc.shell.variables import Outside, Variables
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PAIR = re.compile(r"(?<!\w)([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
-
+_ASSIGNED = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s\"'\\]|\\.)+")
+_QUOTE = re.compile(r"[\"']|\\(.)")
+"""Assignments of a unit, which quotes hold together, and what is taken out of them."""
 _QUOTED = re.compile(r"(?<!\S)'((?:[^'\\]|\\[\s\S])*)'(?!\S)")
+_BEHIND = re.compile(r"(?<=\\)[ \t]+(?=\r?\n)")
+"""Blanks behind a backslash that ends a line, of which Docker takes no notice."""
 _COMMENT = re.compile(r"(?<=\n)[ \t]*#[^\n]*(\n|$)")
 
 
@@ -140,9 +144,12 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
         if line.name == "EnvironmentFile":
             env |= env_file(beside(line.text.text.strip().removeprefix("-")))
         elif line.name == "Environment":
-            for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
-                word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))
-                env[pair[1]] = Setting((word,))
+            for assigned in _ASSIGNED.finditer(line.text.text):
+                text = line.text.part(*assigned.span()).replaced(_QUOTE, lambda match: match[1] or "")
+                name, equals, value = text.text.partition("=")
+                held = text.part(len(name) + 1, len(text.text))
+                if equals:
+                    env[name] = Setting((Word(value, source, held.at(0), held.end(len(value)), held),))
     last = {line.name: line.text for line in lines}
     image, execute = last.get("Image"), last.get("Exec")
     name = source.path.rpartition("/")[2]
@@ -186,7 +193,8 @@ def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:
                 end = len(text) if following < 0 else following
             content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end]).removesuffix("\r")
             held = file.part(match.end(), match.end() + len(content))
-            yield Instruction(match[1], Text(file.source, content, held.base, held.spots))
+            whole = Text(file.source, content, held.base, held.spots)
+            yield Instruction(match[1], whole.replaced(_BEHIND, lambda _: ""))
         at = end + 1
 
 

@@ -39,6 +39,7 @@ _EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
 _PASSING = frozenset({"cat", "envsubst"})
 """Commands that hand a here-document on through a pipe."""
 _WRITTEN = re.compile(r"(?:>>?\|?|\btee\b(?:\s+-a)?)\s*[\"']?(?:[^\s\"'<>|&]*/)?([\w.${}-]+)")
+_BLANKS = re.compile(r"\\[ \t]+\n")
 _END_OF_COMMAND = re.compile(r";|&&|\|\|")
 
 
@@ -145,6 +146,16 @@ def split(text: Text, telling: re.Pattern[str] | None, errors: list[InputError])
         found += [token._replace(begin=token.begin + start, end=token.end + start) for token in line]
         found.append(Token(";", match.end(), match.end(), "operator"))
     return found
+
+
+def cut_between(text: Text, before: Token, after: Token) -> bool:
+    """Whether a line ends between two words: a backslash with blanks behind it continues none."""
+    between = text.text[before.end : after.begin]
+    found = _BLANKS.search(between) if "\\" in between else None
+    if found is None:
+        return False
+    first, last = (text.at(before.end + at) for at in found.span())
+    return "\r" not in text.source.text[first:last]
 
 
 def definition_at(commands: Sequence[Command], at: int) -> Definition | None:

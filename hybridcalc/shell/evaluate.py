@@ -13,7 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hybridcalc.errors import InputError
 from hybridcalc.shell.builtins import DECLARING, RAN, Builtins, Status, runs_after
-from hybridcalc.shell.commands import ASSIGNMENT, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
+from hybridcalc.shell.commands import (
+    ASSIGNMENT,
+    FUNCTION,
+    GLUE,
+    Command,
+    HereDocument,
+    Script,
+    cut_between,
+    definition_at,
+)
 from hybridcalc.shell.conditions import both, either, matches, opposite
 from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, takes_script
 from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
@@ -408,6 +417,10 @@ class Shell:
 
     def _simple(self, words: list[Token], after: str) -> None:
         """One command that is no assignment and no function."""
+        cut = next((at for at in range(1, len(words)) if cut_between(self.text, *words[at - 1 : at + 1])), 0)
+        if cut:
+            self._simple(words[:cut], ";")
+            words = words[cut:]
         if self._is_orphan(words, after):
             self.idle.append([placed(self.text, words[0])])
             return

@@ -146,3 +146,18 @@ def test_schedulers_tell_a_launch_its_gpus(tmp_path: Path, name: str, text: str)
     path.write_text(text)
     (one,) = present(check_file(str(path), Settings(), {})).checked
     assert [(value.flag, value.value) for value in one.values] == [("--tensor-parallel-size", "4")]
+
+
+def test_a_worker_of_a_group_has_the_ranks_of_its_leader(tmp_path: Path) -> None:
+    """What it would say of its own is not said; other ranks than the leader's break the group."""
+    pod = "containers: [{command: [sglang, serve, kimi-k3, --tp, '%s', --nnodes, '2'], resources: {limits: {gpu: 8}}}]"
+    text = (
+        "kind: LeaderWorkerSet\nmetadata: {name: k3}\nspec:\n  leaderWorkerTemplate:\n    size: 2\n"
+        f"    leaderTemplate: {{spec: {{{pod % 16}}}}}\n    workerTemplate: {{spec: {{{pod}}}}}\n"
+    )
+    path = tmp_path / "lws.yaml"
+    for ranks, expected in ((16, []), (8, ["--tp-size 8 in a worker, and 16 in the leader of its group"])):
+        path.write_text(text % ranks)
+        leader, worker = present(check_file(str(path), Settings(), {})).checked
+        assert [item.finding.message for item in leader.findings] == []
+        assert [item.finding.message for item in worker.findings] == expected

@@ -96,3 +96,29 @@ def test_a_value_that_a_variable_leaves_empty_is_unresolved(tmp_path: Path) -> N
     checked = judge(one, Settings())
     assert [(item.text, item.flag) for item in checked.opened] == [("$M", "--model")]
     assert ["--max-num-seqs ''" in item.finding.message for item in checked.findings] == [True]
+
+
+def test_blanks_behind_a_backslash_end_the_command(tmp_path: Path) -> None:
+    """The flags of the next line belong to none; carriage returns and Dockerfiles forgive it."""
+    text = "vllm serve nemotron-h-8b --max-num-seqs 4 \\{}\n  --max-model-len 8192\n"
+    (tmp_path / "a.sh").write_text(text.format("  "))
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    assert [str(word) for word in one.words] == ["nemotron-h-8b", "--max-num-seqs", "4"]
+    (found,) = [item for item in judge(one, Settings()).findings if item.finding.rule == "HC080"]
+    assert (found.line, "blanks follow the backslash of line 1" in found.finding.message) == (2, True)
+    for name, whole in (("b.sh", text.format("\r")), ("Dockerfile", f"FROM x\nCMD {text.format('  ')}")):
+        assert started(tmp_path, name, whole) == ["nemotron-h-8b --max-num-seqs 4 --max-model-len 8192"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ('Environment="OPTS=--max-num-seqs 4 --enforce-eager"', "m --max-num-seqs 4 --enforce-eager"),
+        ("Environment='OPTS=--max-num-seqs 4' \"B=1 2\"", "m --max-num-seqs 4"),
+        ('Environment=B=1 OPTS="--max-num-seqs 4"', "m --max-num-seqs 4"),
+        (r'Environment="OPTS=--x \"a\""', 'm --x "a"'),
+    ],
+)
+def test_quotes_hold_an_assignment_of_a_unit_together(tmp_path: Path, declared: str, words: str) -> None:
+    text = f"[Service]\n{declared}\nExecStart=/usr/bin/vllm serve m $OPTS\n"
+    assert started(tmp_path, "a.service", text) == [words]

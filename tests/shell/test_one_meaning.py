@@ -30,7 +30,6 @@ LAUNCHES = {
     "json": ("vllm serve m --x '{\"a\": [1, 2]}'", ("m", "--x", '{"a": [1, 2]}')),
     "continued lines": ("sglang serve \\\n  kimi-k3 \\\n  --tp 8", TP8),
     "continued lines of CRLF": ("sglang serve \\\r\n  kimi-k3 \\\r\n  --tp 8\r\n", TP8),
-    "blanks behind the backslash": ("sglang serve kimi-k3 \\  \n  --tp 8", TP8),
     "comment": (f"# a server\n{RUN} 8  # ranks", TP8),
     "prompt": (f"$ {RUN} 8", TP8),
     "redirections": (f"{RUN} 8 > log 2>&1 &", TP8),
@@ -155,6 +154,14 @@ def test_a_quote_that_is_never_closed_is_the_same_mistake(tmp_path: Path) -> Non
     (tmp_path / "a.sh").write_text(line)
     (trouble,) = read_file(str(tmp_path / "a.sh"), {}).troubles
     assert (trouble.line, trouble.message) == (2, "no closing ' for \"'8\"")
+
+
+def test_blanks_behind_a_backslash_end_a_line_in_both(tmp_path: Path) -> None:
+    line = "sglang serve kimi-k3 \\  \n  --tp 8"
+    with pytest.raises(InputError, match=r"'--tp' starts a command of its own"):
+        ENGINES.launch(line)
+    (held,) = in_file(tmp_path, line)
+    assert (shown(held.words), held.orphan) == (("kimi-k3",), "--tp")
 
 
 def test_words_that_a_shell_has_split_already_are_the_same_launch() -> None:
