@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.resources import package_file
-from hybridcalc.units import GIB, parse_bytes
+from hybridcalc.units import GIB, in_gib, parse_bytes
 
 LEAST_GIB = 1.1
 RUNTIME_LACKS = ((36.0, 0.45), (100.0, 0.60), (200.0, 0.75), (float("inf"), 0.90))
@@ -112,7 +112,7 @@ def find_gpu(name_or_size: str) -> Gpu:
     if wanted[:1].isdigit():
         size = parse_bytes(name_or_size) / GIB
         if size <= LEAST_GIB:
-            raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {name_or_size[:20]}GiB")
+            raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {in_gib(name_or_size)}")
         return Gpu(size, "as given")
     import difflib
 

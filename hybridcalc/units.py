@@ -55,10 +55,14 @@ def _bytes(text: str) -> Fraction:
     if not 0 < size <= LARGEST_BYTES:
         raise InputError(f"{quoted(text)} is not a usable size", fix="a size is above 0 and at most 1,048,576 TiB")
     if amount != size and text.strip()[-1].isdecimal():
-        raise InputError(
-            f"{quoted(text)} is not a whole number of bytes", fix=f"write {text.strip()}GiB if that is meant"
-        )
+        raise InputError(f"{quoted(text)} is not a whole number of bytes", fix=f"write {in_gib(text)} if that is meant")
     return amount
+
+
+def in_gib(text: str) -> str:
+    """The number of a size in GiB, as advice where its unit may be another than was meant: ``28`` is ``28GiB``."""
+    match = re.fullmatch(_SIZE, text.strip()[:40])
+    return f"{match[1]}GiB" if match else "a size in GiB"
 
 
 def parse_gib(text: str) -> float:

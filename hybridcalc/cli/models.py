@@ -82,7 +82,13 @@ def _names(preset: dict[str, Any]) -> str:
 
 
 @app.command()
-def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, as_json: options.Json = False) -> None:
+def show(
+    context: typer.Context,
+    name: options.Model,
+    tp_size: options.Tp = 1,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
     """One preset or config: geometry, sizes per rank, source, confidence."""
     found = find_preset(name)
     model = options.model(name)
@@ -93,7 +99,7 @@ def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, a
         return
     from hybridcalc.output.tables import print_model
 
-    print_model(entry, model.describe_layers, model.reading)
+    print_model(entry, model.describe_layers, model.reading, verbose=verbose)
 
 
 def _entry(preset: dict[str, Any], tp: int = 1) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
+from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, in_gib, parse_dtype, parse_gib, parse_tokens
 
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
@@ -346,7 +346,7 @@ def gib(flag: str, text: str | None) -> float | None:
     if gib < SMALLEST_MEMORY / GIB:
         raise InputError(
             f"{flag} {text}: {gib * GIB:,.0f} bytes are no memory to share",
-            fix=f"write {text.strip()}GiB if that is meant",
+            fix=f"write {in_gib(text)} if that is meant",
         )
     return gib
 

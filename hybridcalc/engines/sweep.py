@@ -329,7 +329,8 @@ def sweep_view(
         )
         for point in shown
     )
-    notes = ["* no other combination has as many requests and tokens, and more of one"]
+    best = any(point.best for point in shown)
+    notes = ["* no other combination has as many requests and tokens, and more of one"] if best else []
     reasons = list(dict.fromkeys(f"refused: {point.refusal}" for point in shown if point.refusal))
     notes += reasons[:MOST_REASONS]
     if len(reasons) > MOST_REASONS:

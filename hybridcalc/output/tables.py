@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.findings import Quantity
 from hybridcalc.formulas import Strategy, smallest_ring
 from hybridcalc.output import terminal
 from hybridcalc.units import format_bytes, short_dtype
@@ -26,17 +25,28 @@ def print_models(entries: Sequence[Mapping[str, Any]]) -> None:
         for e in entries
     ]
     terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
-    texts = ["layers are recurrent + attention; sizes are those of a single rank", "* second-hand geometry"]
-    terminal.notes(out, [*texts, f"{len(rows)} presets; `hybridcalc models show NAME` tells where each comes from"])
+    texts = ["layers are recurrent + attention; sizes are those of a single rank"]
+    texts += ["* second-hand geometry"] if any(name.endswith("*") for name, *_ in rows) else []
+    count = f"{len(rows)} preset{'' if len(rows) == 1 else 's'}"
+    terminal.notes(out, [*texts, f"{count}; `hybridcalc models show NAME` tells where each comes from"])
 
 
-def print_model(entry: Mapping[str, Any], layers: str, reading: str) -> None:
-    """Every field of one model that is known; ``layers`` in words, ``reading``: how its config was read."""
+TELLING = ("hf_id", "state_bytes_per_slot", "kv_bytes_per_token", "max_context", "source", "confidence")
+"""Fields of a model that are said first."""
+
+
+def print_model(entry: Mapping[str, Any], layers: str, reading: str, *, verbose: bool) -> None:
+    """The telling fields of one model, or every one that is known; ``layers`` in words, ``reading``: how its config was
+    read.
+    """
     out = terminal.console()
-    terminal.verdict(out, entry["name"], layers)
-    rows = [(key.replace("_", " "), _shown(value)) for key, value in entry.items() if value not in (None, "", [])]
-    terminal.pairs(out, rows)
-    terminal.notes(out, [reading] if reading else [])
+    terminal.verdict(out, entry["name"], layers if entry["tp_size"] == 1 else f"{layers}, on tp {entry['tp_size']}")
+    known = {key: value for key, value in entry.items() if value not in (None, "", [])}
+    shown = known if verbose else {key: known[key] for key in TELLING if key in known}
+    terminal.pairs(out, [(key.replace("_", " "), _shown(value)) for key, value in shown.items()])
+    terminal.notes(out, [reading] if reading and verbose else [])
+    if not verbose:
+        terminal.notes(out, [f"{len(known) - len(shown)} more fields"], label="-v", style=terminal.QUIET, gap=False)
 
 
 def _layers(entry: Mapping[str, Any]) -> str:
@@ -90,7 +100,7 @@ def print_rings(answer: Mapping[str, Any]) -> None:
         terminal.verdict(out, "0 B", answer["reason"])
         return
     if answer["legal"]:
-        many = "a slot" if slots == 1 else f"{slots:,} slots"
+        many = "a slot" if slots == 1 else f"{slots:,} slots of {per_slot:,} B"
         terminal.verdict(out, f"{total:,} B", f"{format_bytes(total)}: rings of {answer['cache_len']} steps for {many}")
     else:
         terminal.verdict(out, "refused", answer["reason"], style=terminal.TROUBLE)
@@ -99,11 +109,6 @@ def print_rings(answer: Mapping[str, Any]) -> None:
         for b in answer["buffers"]
     ]
     terminal.listing(out, ("  ring", "layers x slots x heads x steps x width", "dtype", "bytes"), rows, right=(1, 3))
-    if slots > 1:
-        out.print()
-        terminal.figures(
-            out, [Quantity("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot")]
-        )
     if answer["legal"]:
         terminal.notes(out, [answer["reason"]])
     else:

@@ -254,7 +254,6 @@ def _heading(name: str, width: int) -> str:
 def pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
     """Name and value, the value wrapping."""
     _print_grid(out, [(Text(INDENT + name, style=QUIET), Text(value)) for name, value in rows], ("left", "left"))
-    out.print()
 
 
 def explanation(out: Console, steps: Iterable[Step]) -> None:

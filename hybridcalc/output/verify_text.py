@@ -19,6 +19,8 @@ from hybridcalc.output import terminal
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_PROBLEMS = 12
+LINES, HEAD, LEAST = 12, 4, 2
+"""Lines of a short answer, those of its verdict and its last one, and ranks or problems that it shows at most."""
 POOL_NAMES = {
     "state": "states",
     "scratch": "draft states, rings",
@@ -50,14 +52,31 @@ def _print_server(out: Console, server: Verified, *, verbose: bool) -> None:
         _print_tensors(out, shard)
     if verbose:
         out.print()
-    _print_pools(out, server, shards[0])
-    if len(server.ranks) > 1:
-        out.print()
-        _print_ranks(out, server.ranks)
-    _print_problems(out, server)
-    terminal.notes(out, [*server.subject.notes, *_allocator_notes(shards[0].memory_stats)])
+    figures, roles = _pools(server, shards[0])
+    ranks = _rank_rows(server.ranks) if len(server.ranks) > 1 else []
+    problems = _problems(server)
+    notes = [*server.subject.notes, *_allocator_notes(shards[0].memory_stats)]
     if not verbose:
-        terminal.notes(out, ["every tensor"], label="-v", style=terminal.QUIET, gap=False)
+        taken = (min(len(ranks), LEAST + 1) + 2 if ranks else 0) + (2 * min(len(problems), LEAST + 1) + bool(problems))
+        room = max(LEAST, LINES - HEAD - taken)
+        said = notes[: max(0, room - len(figures) - 1) // 2]
+        left = len(notes) - len(said)
+        more = _more((len(figures) - room, "figure"), (len(ranks) - LEAST - 1, "rank"), (left, "note"))
+        figures, notes, ranks = figures[:room], said, [*ranks[:-1][:LEAST], *ranks[-1:]]
+    terminal.figures(out, figures, roles, brief=not verbose)
+    if ranks:
+        out.print()
+        header = (terminal.INDENT + "rank", "stage", "tp", "dp", "bytes", "")
+        terminal.listing(out, header, ranks, right=(0, 1, 2, 3, 4))
+    _print_problems(out, problems, MOST_PROBLEMS if verbose else LEAST)
+    terminal.notes(out, notes)
+    if not verbose:
+        terminal.notes(out, [f"every tensor{more}"], label="-v", style=terminal.QUIET, gap=False)
+
+
+def _more(*counted: tuple[int, str]) -> str:
+    """What else -v adds, in words."""
+    return "".join(f", {count} {name}{'' if count == 1 else 's'}" for count, name in counted if count > 0)
 
 
 def _steps(shard: Shard) -> Iterator[Step]:
@@ -127,8 +146,10 @@ def _alike(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         yield (name if len(alike) > 1 else alike[0].tensor.name), alike
 
 
-def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
-    """Each pool at full scale as count times unit, and what a caching allocator makes of it all."""
+def _pools(server: Verified, shard: Shard) -> tuple[list[Quantity], list[str]]:
+    """Each pool at full scale as count times unit, with its role; what else was held against it; and what a caching
+    allocator makes of it all.
+    """
     figures, roles = [], []
     ordered = sorted(shard.rows, key=lambda row: (list(POOL_NAMES).index(row.tensor.pool), row.tensor.grows_with))
     for (pool, unit), group in groupby(ordered, key=lambda row: (row.tensor.pool, row.tensor.grows_with)):
@@ -140,30 +161,6 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         name = "KV windows" if unit == "window token" else POOL_NAMES[pool]
         figures.append(Quantity(name, f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
         roles.append(pool)
-    views = [view for row in shard.rows for view in row.tensor.views]
-    if views and all(row.tensor.pool == "blocks" for row in shard.rows):
-        figures.append(
-            Quantity("views", f"{len(views):,}", "", "states and attention pages of every layer, inside the storage")
-        )
-    totals, stats = shard.totals, shard.memory_stats
-    if totals["expected_allocator_bytes"] is not None and "predicted_reserved_bytes" in stats:
-        more = totals["expected_allocator_bytes"] - totals["storage_bytes"]
-        segments = stats["predicted_reserved_bytes"]
-        why = f"on a GPU: {more:,} B of rounding, {format_bytes(segments)} reserved"
-        figures.append(
-            Quantity(
-                "allocator",
-                f"{totals['expected_allocator_bytes']:,} B",
-                format_bytes(totals["expected_allocator_bytes"]),
-                why,
-            )
-        )
-    elif totals["allocator_bytes"] is not None:
-        resident = stats.get("resident_held_bytes", 0) - stats.get("resident_before_bytes", 0)
-        why = f"resident pages; the process grew by {format_bytes(max(0, resident))}"
-        figures.append(
-            Quantity("allocator", f"{totals['allocator_bytes']:,} B", format_bytes(totals["allocator_bytes"]), why)
-        )
     if server.engine is not None:
         said = f"{server.engine.package} {server.engine.version}"
         same = "follows" if server.engine.ok else "differs"
@@ -181,8 +178,25 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
     if server.behaviour:
         failed = [check.name for check in server.behaviour if not check.ok]
         names = ", ".join(check.name for check in server.behaviour)
-        figures.append(Quantity("behaviour", "failed" if failed else "holds", "", ", ".join(failed) or names))
-    terminal.figures(out, figures, roles)
+        said = f"{len(server.behaviour)} properties of recurrences: {names}"
+        figures.append(Quantity.of("behaviour", "failed" if failed else "holds", "", ", ".join(failed) or said))
+    views = [view for row in shard.rows for view in row.tensor.views]
+    if views and all(row.tensor.pool == "blocks" for row in shard.rows):
+        figures.append(Quantity("views", f"{len(views):,}", "", "pages of states and attention, inside the storage"))
+    totals, stats = shard.totals, shard.memory_stats
+    if totals["expected_allocator_bytes"] is not None and "predicted_reserved_bytes" in stats:
+        more = totals["expected_allocator_bytes"] - totals["storage_bytes"]
+        segments = stats["predicted_reserved_bytes"]
+        why = f"{format_bytes(segments)} reserved on a GPU: {more:,} B of rounding"
+        expected = totals["expected_allocator_bytes"]
+        figures.append(Quantity.of("allocator", f"{expected:,} B", format_bytes(expected), why))
+    elif totals["allocator_bytes"] is not None:
+        resident = stats.get("resident_held_bytes", 0) - stats.get("resident_before_bytes", 0)
+        why = f"resident pages; the process grew by {format_bytes(max(0, resident))}"
+        figures.append(
+            Quantity("allocator", f"{totals['allocator_bytes']:,} B", format_bytes(totals["allocator_bytes"]), why)
+        )
+    return figures, roles
 
 
 def _slope(rows: Sequence[Row]) -> str:
@@ -198,9 +212,10 @@ def _product(total: int, slope: Fraction, row: Row, unit: str) -> str:
     return f"{terminal.number(slope)} B a {unit}"
 
 
-def _print_ranks(out: Console, ranks: Sequence[RankResult]) -> None:
+def _rank_rows(ranks: Sequence[RankResult]) -> list[tuple[str, ...]]:
+    """What each rank holds, and all of them."""
     usual = ranks[0].shard.totals["full_bytes"]
-    rows = []
+    rows = list[tuple[str, ...]]()
     for result in ranks:
         size, rank = result.shard.totals["full_bytes"], result.rank
         other = "" if size == usual else f"differs from rank {ranks[0].rank.rank} by {size - usual:+,} B"
@@ -210,8 +225,7 @@ def _print_ranks(out: Console, ranks: Sequence[RankResult]) -> None:
         )
     total = sum(result.shard.totals["full_bytes"] for result in ranks)
     rows.append((terminal.INDENT + "all", "", "", "", f"{total:,}", format_bytes(total)))
-    header = (terminal.INDENT + "rank", "stage", "tp", "dp", "bytes", "")
-    terminal.listing(out, header, rows, right=(0, 1, 2, 3, 4))
+    return rows
 
 
 def _allocator_notes(stats: Mapping[str, Any]) -> list[str]:
@@ -240,11 +254,10 @@ def _passed_over(answer: VerifyAnswer) -> str:
     return f"{len(kinds)} passed over: {', '.join(parts)}"
 
 
-def _print_problems(out: Console, server: Verified) -> None:
-    """What does not agree, the first dozen of it."""
-    found = _problems(server)
-    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
+def _print_problems(out: Console, found: Sequence[str], most: int = MOST_PROBLEMS) -> None:
+    """What does not agree, the first of it."""
+    rest = [f"and {len(found) - most} more"] if len(found) > most else []
+    terminal.notes(out, [*found[:most], *rest], label="differs", style=terminal.TROUBLE)
 
 
 def _problems(server: Verified) -> list[str]:
@@ -318,6 +331,5 @@ def _print_many(out: Console, answer: VerifyAnswer) -> None:
     if rows:
         terminal.listing(out, (terminal.INDENT + "model", "tensors", "bytes", "scale", ""), rows, right=(1, 2, 3))
     found = [f"{server.subject.model.name}: {problem}" for server in answer.servers for problem in _problems(server)]
-    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
+    _print_problems(out, found)
     terminal.notes(out, [f"{skipped.model} is passed over: {skipped.reason}" for skipped in answer.skipped])

@@ -27,6 +27,8 @@ LONGEST_JSON = 2**16
 _NEGATIVE = re.compile(r"-(?:[0-9]+|[0-9]*\.[0-9]+)")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
+_NAMES_MODEL = re.compile(r"(?i)[a-z].*[-/]")
+FIRST = "a MODEL stands before the engine's flags; else name its flag"
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
 
 
@@ -129,9 +131,8 @@ class FlagTable:
                 if not is_flag(word):
                     if not passing or is_unresolved(words[at - 2]):
                         check_resolved(word)
-                        raise InputError(
-                            f"{quoted(word)}{before} belongs to no flag", fix="leave it out, or name its flag"
-                        )
+                        fix = FIRST if _NAMES_MODEL.search(word) else "leave it out, or name its flag"
+                        raise InputError(f"{quoted(word)}{before} belongs to no flag", fix=fix)
                     continue
                 typed, equals, value = word.partition("=")
                 name = self.spelling(typed)

@@ -308,6 +308,8 @@ BAD = {
                     "error: no GPU 'h202'\n       nearest: h200, l20, h800; or a size\n"),
     "no unit": (("--rest", "28"),
                 "error: --rest 28: 28 bytes are no memory to share\n       write 28GiB if that is meant\n"),
+    "another unit": (("--rest", "1KiB"),
+                     "error: --rest 1KiB: 1,024 bytes are no memory to share\n       write 1GiB if that is meant\n"),
     "K of 0": ((*REST, "--max-mamba-cache-size", "0"),
                "error: --max-mamba-cache-size '0' is not a whole number from 1 to 1,000,000,000\n"),
     "misspelt flag of the engine": ((*REST, "--max-mamba-cache-sise", "5"),

@@ -121,7 +121,7 @@ def test_every_rank_is_gathered(world: Any) -> None:
 
 def test_fewer_processes_than_ranks_take_turns(world: Any) -> None:
     """Eight ranks with attention over two workers on four processes."""
-    ran = world.verify("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta")
+    ran = world.verify("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta", "-v")
     assert ran.code == 0, ran.err
     rows = [line.split() for line in ran.out.split("rank  stage")[1].splitlines()[1:9]]
     assert [(row[0], row[2], row[3]) for row in rows] == [(str(i), str(i), str(i // 4)) for i in range(8)]

@@ -95,6 +95,11 @@ def test_words_are_read_as_argparse_reads_them(text: str, given: dict[str, Any])
         ("--mode ''", "--mode '' is not one of fast, small", ""),
         ("--model ''", "--model '' is not a name", ""),
         ("--ranks 8 9", "'9' after --ranks belongs to no flag", "leave it out, or name its flag"),
+        (
+            "--ranks 8 qwen3.6-27b",
+            "'qwen3.6-27b' after --ranks belongs to no flag",
+            "a MODEL stands before the engine's flags; else name its flag",
+        ),
         ("m n", "'n' belongs to no flag", "leave it out, or name its flag"),
         ("--config x", "--config names a file of flags, which is not read", "give its flags in its place"),
         ("m --", "-- stands alone: Toy takes nothing but flags", "leave it out"),
