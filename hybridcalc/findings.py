@@ -298,8 +298,8 @@ class View(NamedTuple):
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
     in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
-    set hold already. ``essential``: figures beyond which the first note tells more than another. ``fewest``: those that
-    are worth more than a second thing to set.
+    set hold already; ``asked``: those that answer what was asked beside. ``essential``: figures beyond which the first
+    note tells more than another. ``fewest``: those that are worth more than a second thing to set.
     """
 
     title: str
@@ -323,6 +323,7 @@ class View(NamedTuple):
     subject: str = ""
     inputs: Callable[[], tuple[tuple[str, str], ...]] = tuple
     said: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     essential: int = 3
     fewest: int = 2
 

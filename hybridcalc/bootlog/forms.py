@@ -17,7 +17,8 @@ its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", a
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
 ``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
 and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with and what it says, ``{device}`` a name as
-llama.cpp has them, ``{text}`` a few words, ``{rest}`` all up to the line's end; ``{*}`` skips a few characters. A
+llama.cpp has them, ``{text}`` a few words, ``{rest}`` all up to the line's end, ``{flag}`` the end of a flag that
+takes no value, which is "True" then; ``{*}`` skips a few characters. A
 figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
@@ -69,7 +70,7 @@ _MOST_DIGITS = 3000
 """Of a number; a longer one is none: the stretch of text that is read may have cut it."""
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text|rest)\}")
+_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text|rest|flag)\}")
 RAISED = rb"[A-Za-z_][\w.]{0,60}(?:Error|Exception|Interrupt)(?=[:\s]|\Z)"
 """The name of an exception, as a traceback's last line opens with it."""
 _DEVICE = rb"(?<!\w)(?![KMG]i?B)[A-Z][A-Za-z]{1,11}(?:[0-9]{1,3}|[_-][A-Z]\w{1,11})?+(?:\[[\w.:]{1,40}\])?(?!\w)"
@@ -120,7 +121,7 @@ def field(template: str) -> tuple[re.Pattern[bytes], str]:
         raise ValueError(template)
     before, kind, after = template[: match.start()].rstrip(), match[1], template[match.end() :].strip()
     free = rb"(?<![A-Za-z0-9_])" if before[:1].isalnum() else rb"(?<![0-9.,-])" if not before else b""
-    label = free + _labelled(before) + (SPACE if before else b"")
+    label = free + _labelled(before) + (SPACE if before and kind != "flag" else b"")
     behind = SPACE + _BETWEEN.join(spelt(part) for part in after.split("{*}")) if after else b""
     pattern = label + rb"(?P<figure>" + _figure(kind, after) + rb")" + behind
     return re.compile(pattern), kind
@@ -139,9 +140,11 @@ def _figure(kind: str, after: str) -> bytes:
     if kind == "size":
         return rb"-?" + SIZE + SIZE_ENDS
     if kind == "path":
-        return rb"[\w./@~-][\w./@:~+-]{0,200}"
+        return rb"[\w./@~][\w./@:~+-]{0,200}"
     if kind == "device":
         return _DEVICE
+    if kind == "flag":
+        return rb"(?![\w=-])"
     if kind == "rest":
         return rb"[^\n\v]{1,240}"
     if kind == "text":
@@ -352,6 +355,8 @@ def printed(token: bytes, kind: str) -> Value | None:
             .decode(errors="replace")
             .removeprefix("torch.")
         )
+    if kind == "flag":
+        return "True"
     text = digits(token)
     if text is None:
         return None

@@ -35,6 +35,7 @@ _REFUSED = (
     ("max_mamba_cache_size", "max_mamba_cache_size={count}", "max_mamba_cache_size"),
     ("total_rest_memory", "total_rest_memory={size}", "total_rest_memory_gib"),
     ("per_slot", "mamba_cache_per_req={size}", "mamba_cache_per_req_mib"),
+    ("per_slot", "{size}/req", "mamba_cache_per_req_mib"),
 )
 _TO_REST = rb"(?:[^\[\]]{0,200}?" + spelt("total_rest_memory=") + rb")?"
 _REST_ALONE = (
@@ -87,13 +88,23 @@ _FLAGS = (
     ("mamba_radix_cache_strategy", "--mamba-radix-cache-strategy", "word"),
     ("speculative_algorithm", "--speculative-algorithm", "word"),
     ("speculative_num_draft_tokens", "--speculative-num-draft-tokens", "count"),
+    ("speculative_num_steps", "--speculative-num-steps", "count"),
+    ("speculative_eagle_topk", "--speculative-eagle-topk", "count"), ("model_path", "--model-path", "path"),
+    ("model_path", "--model", "path"),
 )  # fmt: skip
-_COMMAND = tuple((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "="))
+_SWITCHES = ("disable_radix_cache", "disable_overlap_schedule", "enable_dp_attention", "enable_linear_replayssm_spec")
+_COMMAND = (
+    *((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "=")),
+    *((name, f"--{name.replace('_', '-')}{{flag}}") for name in _SWITCHES),
+)
 """The same as people type them, where a log begins with its launch line."""
+_AND_FLAGS = rb"(?=[\s\\]{1,80}--[a-z])"
 
 FORMS = (
     Form("arguments", "server_args=ServerArgs(", _ARGUMENTS, 9000, bare=True, starts=True, repeats=True, mark=True),
-    Form("arguments", "sglang.launch_server", (("model_path", "--model-path {path}"), *_COMMAND), 3000),
+    Form("arguments", "sglang.launch_server", _COMMAND, 3000),
+    Form("arguments", "launch_server", _COMMAND, 3000, spelt("launch_server") + _AND_FLAGS),
+    Form("arguments", "sglang serve", _COMMAND, 3000, spelt("sglang serve") + _AND_FLAGS),
     Form("weights_begin", "Load weight begin", (("avail", "avail mem={size}", "avail_mem_before_weights_gib"),),
          starts=True, repeats=True, moment="while the weights were loaded"),
     Form("weights_loaded", "Load weight end",

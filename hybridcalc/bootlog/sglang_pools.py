@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridcalc.bootlog.forms import (
     COUNT,
@@ -119,6 +119,8 @@ _FIGURES = {form.kind: tuple(name for name, *_ in form.figures) for form in FORM
 _FAMILY = {name: kind for kind, names in _FIGURES.items() for name in names}
 _ANNOUNCEMENTS = ("state_pool", "kv_pool", "reserved", "template")
 
+_VERBATIM = re.compile(rb"KV [Cc]ache (?:is )?allocated\. {1,2}#tokens: [0-9 ]{1,20}, {1,2}KV? size: ")
+"""The KV pool's line as it is printed without a dtype, and not shortened by hand."""
 _PUNCTUATION = re.compile(rb"(?:[\s,.;|\"'\\-]|\xe2\x80\xa6)*")
 
 
@@ -143,6 +145,8 @@ def find(text: bytes) -> Iterator[Found]:
     for line in _lines(text):
         number, counted = number + text.count(b"\n", counted, line.start), line.start
         record = _record(line, number)
+        if record is not None and _VERBATIM.match(LINE_END.sub(b" ", text[line.start : line.end])):
+            record = replace(record, figures=(*record.figures, ("verbatim", "True")))
         if record is not None and not denied(text, line.start, line.end, line.end):
             yield Found(line.start, line.end, record)
 

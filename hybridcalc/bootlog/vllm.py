@@ -34,6 +34,27 @@ _CONCURRENCY = (
     ("concurrency", "per request: {number}x", "max_concurrency"),
 )  # fmt: skip
 
+_FLAGS = (
+    ("model", "--model", "path"), ("max_model_len", "--max-model-len", "count"),
+    ("max_num_seqs", "--max-num-seqs", "count"), ("gpu_memory_utilization", "--gpu-memory-utilization", "number"),
+    ("tensor_parallel_size", "--tensor-parallel-size", "count"), ("tensor_parallel_size", "-tp", "count"),
+    ("pipeline_parallel_size", "--pipeline-parallel-size", "count"), ("pipeline_parallel_size", "-pp", "count"),
+    ("data_parallel_size", "--data-parallel-size", "count"), ("data_parallel_size", "-dp", "count"),
+    ("decode_context_parallel_size", "--decode-context-parallel-size", "count"),
+    ("decode_context_parallel_size", "-dcp", "count"), ("kv_cache_dtype", "--kv-cache-dtype", "word"),
+    ("mamba_ssm_cache_dtype", "--mamba-ssm-cache-dtype", "word"), ("mamba_cache_mode", "--mamba-cache-mode", "word"),
+    ("max_num_batched_tokens", "--max-num-batched-tokens", "count"), ("block_size", "--block-size", "count"),
+)  # fmt: skip
+_SWITCHES = ("enable_prefix_caching", "enforce_eager", "enable_expert_parallel", "language_model_only")
+_TYPED = (
+    *((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "=")),
+    *((name, f"--{name.replace('_', '-')}{{flag}}") for name in _SWITCHES),
+    ("model", "vllm serve {path}"),
+)
+"""Flags as people type them, where a log begins with its launch line."""
+_ARGUMENTS = rb"(?=[\s\\]{1,80}(?:--[a-z]|[\w.~-]{0,60}/[\w./-]{1,200}[\s\\]))"
+"""A model with a slash, or flags: a sentence has neither."""
+
 FORMS = (
     Form("engine_started", "Initializing a V1 LLM engine",
          (("version", "LLM engine ({path})"), ("model", "model='{path}"), ("max_model_len", "max_seq_len={count}"),
@@ -62,6 +83,9 @@ FORMS = (
           ("mamba_cache_mode", "mamba_cache_mode': '{word}"), ("block_size", "block_size': {count}"),
           ("language_model_only", "language_model_only': {word}")),
          3000, bare=True, starts=True, repeats=True, mark=True),
+    Form("arguments", "vllm serve", _TYPED, 3000, spelt("vllm serve") + _ARGUMENTS, bare=True),
+    Form("arguments", "vllm.entrypoints.openai.api_server", _TYPED, 3000),
+    Form("arguments", "vllm/vllm-openai:", _TYPED, 3000),
     Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100, repeats=True),
     Form("gdn_triton", "Using Triton/FLA GDN prefill kernel", reach=120, mark=True),
     Form("gdn_flashinfer", "Using FlashInfer GDN prefill kernel", reach=120, mark=True),

@@ -1,6 +1,7 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,10 +167,10 @@ def _expected(path: str) -> "ExpectedPlan":
 
 
 def _launch(text: str) -> Launched:
-    """What a launch line starts; it may stand in a script or on stdin, as for ``plan``."""
+    """What a launch line starts, of the release of its image; it may stand in a script or on stdin, as for ``plan``."""
     from hybridcalc.cli.launch_text import launch_of
 
     launch = launch_of([text])
     engine = launch.engine or ENGINES.usual
     named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
-    return Launched(engine, named, args)
+    return Launched(engine, named, replace(args, engine_version=args.engine_version or ENGINES.release(launch)))

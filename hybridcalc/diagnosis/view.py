@@ -66,6 +66,7 @@ def boot_view(
         answer.meaning,
         evidence=tuple(answer.rows),
         said=("HC110", "HC111", "HC112"),
+        asked=("HC155",),
         findings=tuple(found for found in answer.findings if found is not failure),
         fix=f"{failure.fix} ({failure.rule})" if failure is not None else "",
         choices=suggested(safest_first(answer.suggestions)[:most]),

@@ -25,17 +25,19 @@ def print_log(
     out = terminal.console()
     boots, number = sum(len(answer.boots) for answer in answers), 0
     for answer in answers:
+        if answer is not answers[0]:
+            out.print()
         if len(answers) > 1:
             out.print(printable(answer.source), style="bold")
         if not answer.boots:
-            terminal.verdict(out, *NO_BOOT)
+            terminal.verdict(out, *NO_BOOT, gap=False)
         for at, boot in enumerate(answer.boots[:MOST_BOOTS], number):
             view = boot_view(boot, length=length, compared=compared[at] if compared else None)
+            if at > number:
+                out.print()
             if boots > 1:
                 out.print(view.title, style=terminal.QUIET)
             print_view(view, explain=explain, verbose=verbose, out=out)
-            if verbose or boots > 1:
-                out.print()
         number += len(answer.boots)
         notes = [finding.message for finding in answer.findings] + list(answer.remarks)
         if len(answer.boots) > MOST_BOOTS:

@@ -104,8 +104,12 @@ def table(out: Console, shown: Listed, *, gap: bool = True) -> None:
     listing(out, (f"{INDENT}{first}", *others), rows, right=shown.numbers)
 
 
-def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold", subject: str = "") -> None:
-    """The answer in a line, and what it means: behind it or, where both are long, under it; then its subject."""
+def verdict(
+    out: Console, headline: str, rest: str = "", *, style: str = "bold", subject: str = "", gap: bool = True
+) -> None:
+    """The answer in a line, and what it means: behind it or, where both are long, under it; then its subject, and a
+    blank line where more follows.
+    """
     line = Text.assemble((headline, style), f"   {rest}" if rest else "")
     if line.cell_len <= out.width:
         out.print(line)
@@ -114,7 +118,8 @@ def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold",
         out.print(Padding(Text(rest), (0, 0, 0, len(INDENT))))
     if subject:
         out.print(Padding(Text(subject), (0, 0, 0, len(INDENT))))
-    out.print()
+    if gap:
+        out.print()
 
 
 def figures(out: Console, rows: Iterable[Quantity], roles: Sequence[str] = (), *, brief: bool = False) -> None:

@@ -7,7 +7,7 @@ A table that was asked for is shown whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from io import StringIO
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def _drawn(out: Console, view: View) -> bool:
 def print_brief(out: Console, view: View) -> None:
     """Print as much of ``view`` as twelve lines hold."""
     short = cut(view)
-    _figures(out, short.view)
+    _figures(out, short)
     _rest(out, short)
 
 
@@ -101,7 +101,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
     """The part of a view that is said first: of the figures as many as ``lines`` hold, then notes."""
     asked = tuple(table for table in view.tables if table.asked)
     said = view.said if view.choices else ()
-    found = sorted((f for f in view.findings if f.rule not in said), key=_weight)
+    found = sorted((f for f in view.findings if f.rule not in said), key=lambda one: _weight(one, view.asked))
     shown = view._replace(
         findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=None
     )
@@ -112,7 +112,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
     def height(part: View) -> int:
         return _height(Brief(part, False, _more(view, part)))
 
-    first = _height(Brief(View("", "", notes=view.notes[:1]))) - _height(Brief(View("", "")))
+    first = max(0, _height(Brief(View("", "", notes=view.notes[:1]))) - 2)  # without the verdict and the gap behind it
     full = shown
     while (rows := _rows(shown)) and height(shown) + (first if rows > view.essential else 0) > lines:
         if rows <= view.fewest and len(shown.choices) > 1:
@@ -137,9 +137,10 @@ def _rows(view: View) -> int:
     return max(len(view.figures), len(view.evidence))
 
 
-def _weight(finding: Finding) -> tuple[int, bool]:
-    """The worst first; among equals those that say what to do."""
-    return SEVERITIES.index(finding.severity), not finding.fix
+def _weight(finding: Finding, asked: Collection[str]) -> tuple[bool, int, bool]:
+    """Errors and what was asked for first, then the worst; among equals those that say what to do."""
+    later = finding.severity != "error" and finding.rule not in asked
+    return later, SEVERITIES.index(finding.severity), not finding.fix
 
 
 def _two(choices: Sequence[Choice]) -> tuple[Choice, ...]:
@@ -184,13 +185,14 @@ def _more(view: View, shown: View) -> str:
     return ", ".join(parts())
 
 
-def _verdict(out: Console, view: View) -> None:
+def _verdict(out: Console, view: View, *, gap: bool = True) -> None:
     style = "bold" if view.starts else terminal.TROUBLE
-    terminal.verdict(out, view.headline, view.meaning, style=style, subject=view.subject)
+    terminal.verdict(out, view.headline, view.meaning, style=style, subject=view.subject, gap=gap)
 
 
-def _figures(out: Console, view: View) -> None:
-    _verdict(out, view)
+def _figures(out: Console, short: Brief) -> None:
+    view = short.view
+    _verdict(out, view, gap=bool(_says_more(view) or view.tables or view.notes or short.more))
     terminal.figures(out, view.figures, view.roles, brief=True)
     terminal.evidence(out, view.evidence)
 
@@ -215,7 +217,7 @@ def _rest(out: Console, short: Brief) -> None:
 def _height(short: Brief) -> int:
     """Lines of it at 80 columns."""
     out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
-    _figures(out, short.view)
+    _figures(out, short)
     _rest(out, short)
     text = out.file.getvalue()  # type: ignore[attr-defined]
     return int(text.count("\n"))

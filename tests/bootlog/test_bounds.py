@@ -15,7 +15,7 @@ from hybridcalc.bootlog.reader import CHUNK_BYTES
 from hybridcalc.diagnosis import boot
 from hybridcalc.diagnosis.boot import LogAnswer, diagnose_log
 from hybridcalc.diagnosis.question import Question
-from hybridcalc.diagnosis.sglang import evidence
+from hybridcalc.diagnosis.sglang import candidates
 from hybridcalc.errors import InputError
 
 DENSE = ("\n".join(BOOT) + "\n").encode()
@@ -187,13 +187,13 @@ def test_a_boot_is_held_against_every_model_in_few_steps_a_combination(
     tmp_path: Path, steps: Callable[[Callable[[], object]], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the pools print is worked out once a boot, not once a model, tp and dtype: 30 calls at most for each."""
-    combinations, sizes = [0], evidence._sizes
+    combinations, sizes = [0], candidates._sizes
 
     def counted(*key: Any) -> Any:
         combinations[0] += 1
         return sizes(*key)
 
-    monkeypatch.setattr(evidence, "_sizes", counted)
+    monkeypatch.setattr(candidates, "_sizes", counted)
     path = tmp_path / "boot.log"
     path.write_text(BOOT[0])
     diagnose_log(path, Question())  # the models' own sizes are kept from here on

@@ -21,6 +21,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.failures import failures, serving_findings
 from hybridcalc.diagnosis.question import Question, named_model
+from hybridcalc.diagnosis.sglang.candidates import identify, releases_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
@@ -30,7 +31,6 @@ from hybridcalc.diagnosis.sglang.evidence import (
     Pools,
     SglangDerived,
     flags_of,
-    identify,
     largest_page,
     sizes_text,
 )
@@ -59,8 +59,10 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     sizes = {candidate.sizes for candidate in answer.candidates}
     if len(sizes) == 1 or (sizes and question.model is not None):
         case.best = answer.candidates[0]
+        found = case.model or load_model(case.best.model)
+        if found.architecture in rules_for(args.engine_version)[0].missing_classes:
+            case.args = replace(args, engine_version=None)
         if flags.args.engine_version is None:
-            found = case.model or load_model(case.best.model)
             answer.version = version_of(releases_of(boot, found.architecture)) or answer.version
     answer.constants = _constants(case)
     case.slots_per_request, origin = _slots_per_request(case)
@@ -89,31 +91,6 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     answer.conclude(head, _verdict(case), failed)
     answer.findings = list(dict.fromkeys(answer.findings))
     return answer
-
-
-def releases_of(boot: Boot, architecture: str = "") -> list[str]:
-    """The releases whose lines have the form of these, and that have the class of the model; oldest first."""
-    lines, capped = boot.of("kv_pool"), bool(boot.of("capped"))
-    named = any(line.get("dtype") for line in lines)
-    return [
-        rules.version
-        for rules in RELEASES.rule_sets
-        if rules.cap_line >= capped
-        and (not lines or rules.kv_dtype_line == named)
-        and architecture not in rules.missing_classes
-    ]
-
-
-def version_of(releases: list[str]) -> str | None:
-    """These releases in words; None for all of them, or none."""
-    known = RELEASES.versions
-    if not releases or len(releases) == len(known):
-        return None
-    if releases[-1] == known[-1]:
-        return f"{releases[0]} or later"
-    if releases[0] == known[0]:
-        return f"before {known[len(releases)]}"
-    return f"{releases[0]} to {releases[-1]}"
 
 
 def _constants(case: Case) -> Constants | None:

@@ -16,7 +16,8 @@ from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.failures import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.rules import finding
-from hybridcalc.diagnosis.sglang.evidence import KV_DTYPES, KV_SIZES, SCRATCH_SIZES, STATE_SIZES, Case
+from hybridcalc.diagnosis.sglang.candidates import KV_DTYPES
+from hybridcalc.diagnosis.sglang.evidence import KV_SIZES, SCRATCH_SIZES, STATE_SIZES, Case
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, parse_dtype, short_dtype
@@ -178,10 +179,10 @@ MORE_MEMORY = "raise --mem-fraction-static, or use more GPUs or smaller weights"
 def _refused_hybrid(boot: Boot, error: Record) -> Finding:
     slots, rest, per = error.count("max_mamba_cache_size"), error.size("total_rest_memory"), error.size("per_slot")
     message, fix = "no memory for the state pool", MORE_MEMORY
-    if rest is not None:
-        message += f": {rest.text} GiB are left for both pools"
-        message += f", K comes out at {slots:,}" if slots is not None else ""
-        message += f" of slots of {per.text} MiB" if per is not None else ""
+    numbers = [f"{rest.text} GiB are left for both pools"] if rest is not None else []
+    numbers += [f"K comes out at {slots:,}"] if slots is not None else []
+    message += f": {', '.join(numbers)}" if numbers else ""
+    message += f" of slots of {per.text} MiB" if numbers and per is not None else ""
     before, after = boot.size("weights_begin", "avail"), boot.size("weights_loaded", "avail")
     asked = _fraction(boot)
     if rest is not None and rest.value < 0:

@@ -1,22 +1,17 @@
-"""What is there to go by in a boot of SGLang, and which models would have printed its pools?
+"""What is there to go by in a boot of SGLang, and does it fit exact sizes?
 
     state slot = (conv + ssm printed) / (K + 1)          SGLang's pool holds one slot more than it prints
     KV token   = (K + V printed) / (tokens + page)       and one page more
 
 A printed figure is an interval ("13.04" GiB is 13.035 to 13.045), so both sizes are intervals; a model fits when its
-exact sizes lie in all of them. Every preset is tried at every likely tp with fp32 and bf16 states and the KV dtypes
-that the log allows; all that fit are returned, the likeliest first: the class that the weights line names, the ranks
-that the log shows, the model's own dtypes. An empty answer means: none of the known.
+exact sizes lie in all of them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from itertools import product
+from functools import cached_property
 from math import ceil, floor
 from typing import NamedTuple
 
@@ -26,14 +21,12 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
-from hybridcalc.diagnosis.question import Launched, Question, echoed, models_with_states, same_class
+from hybridcalc.diagnosis.question import Launched, Question, echoed
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, slot_and_cell
-from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.errors import HybridcalcError, InputError
-from hybridcalc.units import GIB, parse_dtype, short_dtype
+from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.errors import InputError
+from hybridcalc.units import GIB
 
 PAGES = (256, 128, 64, 32, 16, 1)
 """Tokens of the padding page when --page-size is not given: those that kernels ask for. The tokens are whole pages."""
@@ -316,134 +309,3 @@ def middle(bounds: Range) -> Fraction:
 def between(bounds: Range) -> str:
     """``1,907,000 to 1,928,000 B``."""
     return f"{int(bounds[0]):,} to {int(bounds[1]):,} B"
-
-
-LIKELY_TP = (1, 2, 4, 8, 16, 32)
-KV_DTYPES = {
-    "bfloat16": ("bfloat16",), "float16": ("float16",), "float8_e4m3fn": ("fp8_e4m3",),
-    "float8_e4m3fnuz": ("fp8_e4m3",), "fp8_e4m3": ("fp8_e4m3",), "float8_e5m2": ("fp8_e5m2",),
-    "fp8_e5m2": ("fp8_e5m2",), "fp8": ("fp8_e4m3", "fp8_e5m2"),
-}  # fmt: skip
-"""What a log prints as dtype -> the values of --kv-cache-dtype that print it."""
-_SSM = ("", "float32", "bfloat16")
-_RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
-
-
-def identify(
-    answer: Diagnosis,
-    pools: Pools,
-    args: ServerArgs,
-    model: Architecture | None,
-    *,
-    named: bool,
-    stated: frozenset[str] = frozenset(),
-) -> None:
-    """Find the models that fit the pools, or the size of a slot that a refusal prints, and say where none does.
-
-    ``model`` alone is tried where it is known, and it must fit where the caller ``named`` it. Flags that are ``stated``
-    rule out what does not agree with them, as long as something does.
-    """
-    state = pools.state if pools.state and pools.state.count("slots") and not impossible(pools.state) else None
-    state = state if state is not None and state.sizes(*STATE_SIZES) else None
-    kv = pools.kv if pools.tokens_sized else None
-    if state is None and answer.boot.size("refused_hybrid", "per_slot") is None:
-        return
-    printed = (pools.kv.word("dtype") if pools.kv else None) or answer.boot.word("kv_dtype", "kv_dtype")
-    answer.candidates = _as_stated(candidates(answer.boot, state, kv, printed, args, model), args, stated)
-    if answer.candidates:
-        answer.model_guess = answer.candidates[0].describe()
-    elif model is not None and state is not None:
-        try:
-            said = "; ".join(_why_not(model, state, kv, printed, args)) or "the slot of its refusal is another"
-        except HybridcalcError as error:
-            said = error.message
-        if not named:
-            answer.find("HC107", f"the log names {model.name}, and its pools are not of its sizes: {said}")
-            return
-        answer.find("HC101", f"the log does not match {model.name}: {said}", "no tp and no dtypes tried make it fit")
-    else:
-        answer.find("HC107", "none of the known models fits these pools at TP 1 to 32")
-
-
-def _as_stated(found: tuple[Candidate, ...], args: ServerArgs, stated: frozenset[str]) -> tuple[Candidate, ...]:
-    """The candidates that agree with the flags that are stated; all of them where none does."""
-    wanted = short_dtype(parse_dtype(args.mamba_ssm_dtype)) if args.mamba_ssm_dtype else ""
-    if "tp_size" in stated:
-        tp = args.tp_size // max(1, args.attn_dp_size)
-        found = tuple(one for one in found if one.tp == tp) or found
-    if "mamba_ssm_dtype" in stated and wanted:
-        found = tuple(one for one in found if one.ssm_dtype in ("", wanted)) or found
-    return found
-
-
-def _why_not(
-    model: Architecture, state: Record, kv: Record | None, dtype: str | None, args: ServerArgs
-) -> Iterator[str]:
-    """What the log prints that the model has not: as the flags have it, with the KV dtype that is printed."""
-    printed = KV_DTYPES.get(dtype or "", (args.kv_cache_dtype,))
-    tried = args if args.kv_cache_dtype in printed else replace(args, kv_cache_dtype=printed[0])
-    exact = model_sizes(model, tried, rules_for(args.engine_version)[0])
-    yield from mismatches(exact, state, kv, args)
-    if tried is not args and args.kv_cache_dtype != "auto":
-        yield f"its KV is {dtype}, not {args.kv_cache_dtype}"
-
-
-def candidates(
-    boot: Boot, state: Record | None, kv: Record | None, dtype: str | None, args: ServerArgs, model: Architecture | None
-) -> tuple[Candidate, ...]:
-    """Every preset (or the given ``model`` alone) that fits the pools and the slot that a refusal prints."""
-    printed_class = next((name for s in boot.of("weights_loaded") if (name := s.word("model_class"))), None)
-    if len({tuple(pool.size(name) for name in KV_SIZES) for pool in target_pools(boot)}) > 1:
-        kv = None  # ranks differ: none stands for another
-    ranks, per_slot = ranks_of(boot), boot.size("refused_hybrid", "per_slot")
-    bounds, slot = bounds_of(state, kv, args), per_slot.interval if per_slot is not None else None
-    found: list[tuple[tuple[object, ...], Candidate]] = []
-    for architecture in models_with_states() if model is None else (model,):
-        kin = printed_class is None or same_class(architecture.architecture, printed_class)
-        seen: set[tuple[int, str, str]] = set()
-        for tp, ssm, kv_name in _flags(dtype, args):
-            exact = _sizes(architecture, tp, ssm, kv_name, args.engine_version)
-            if exact is None or not fits(exact, bounds) or (slot is not None and not slot[0] <= exact.state < slot[1]):
-                continue
-            tried = replace(args, tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name)
-            held = state_slot(architecture, tried)
-            name = short_dtype(held.ssm_dtype) if held.ssm_bytes else ""
-            cache = short_dtype(kv_dtype(architecture, tried)) if kv is not None else ""
-            if (tp, name, cache) in seen:
-                continue
-            seen.add((tp, name, cache))
-            size = exact.token if kv is not None else 0
-            rank = (not kin, ranks is not None and tp != ranks, bool(ssm), kv_name not in ("auto", "bfloat16"), tp)
-            found.append((rank, Candidate(architecture.name, tp, name, cache, exact.state, size)))
-    found.sort(key=lambda pair: (pair[0], pair[1].model))
-    if found and not found[0][0][0]:
-        found = [pair for pair in found if not pair[0][0]]  # the class is known, and a model of it fits
-    if any(candidate.tp == ranks for _, candidate in found):
-        found = [pair for pair in found if pair[1].tp == ranks]  # the log shows all of the ranks
-    return tuple(candidate for _, candidate in found)
-
-
-def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]]:
-    sizes = dict.fromkeys((args.tp_size, *LIKELY_TP)) if args.tp_size > 1 else LIKELY_TP
-    ssm_dtypes = dict.fromkeys((args.mamba_ssm_dtype or "", *_SSM))
-    return product(sizes, ssm_dtypes, KV_DTYPES.get(dtype or "", ("auto", "fp8_e4m3")))
-
-
-@lru_cache(maxsize=8192)
-def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
-    args = ServerArgs(tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version)
-    try:
-        return model_sizes(model, args, rules_for(version)[0])
-    except HybridcalcError:
-        return None
-
-
-def ranks_of(boot: Boot) -> int | None:
-    """Tensor-parallel ranks that the log shows: one more than the highest; None where it names none, or where workers
-    share them out.
-    """
-    ranks = boot.ranks
-    if any(rank.startswith("DP") for rank in ranks):
-        return None
-    numbers = [int(n) for rank in ranks for match in _RANK_NUMBER.finditer(rank) for n in match.groups() if n]
-    return max(numbers) + 1 if numbers and max(numbers) > 0 else None

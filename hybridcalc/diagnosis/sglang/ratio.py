@@ -15,9 +15,9 @@ from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.sglang import differ, target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.sglang.candidates import LIKELY_TP
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
-    LIKELY_TP,
     SCRATCH_SIZES,
     STATE_SIZES,
     bounds_of,

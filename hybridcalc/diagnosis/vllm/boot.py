@@ -57,9 +57,9 @@ class VllmDerived(Derived):
 
 def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one vLLM boot."""
-    release, said, derived = release_of(boot), figures_of(boot), VllmDerived()
+    known, said, derived = _known(boot, question), figures_of(boot), VllmDerived()
+    release = release_of(boot, known.args.engine_version)
     answer = Diagnosis(boot, version=release.said, derived=derived)
-    known = _known(boot, question)
     named = named_model(_path(boot, question)) if question.model is None else None
     model = question.model or (named.preset if named is not None else None)
     fitting = candidates(boot, said, known, model, release.tried)
@@ -200,7 +200,7 @@ def _meaning(answer: Diagnosis, derived: VllmDerived, said: Figures) -> None:
     answer.step(
         "capacity", "concurrency x max_model_len", numbers, capacity, "tokens", "vLLM v1/core/kv_cache_utils.py"
     )
-    if said.tokens is None:
+    if not said.tokens:  # of none there is nothing to say
         return
     if printed is not None:
         derived.tokens_mean = "concurrency x max_model_len"

@@ -84,12 +84,16 @@ class Release(NamedTuple):
     tried: tuple[str, ...]
 
 
-def release_of(boot: Boot) -> Release:
-    """The printed version, or what the form of the capacity lines and the meaning of the tokens leave."""
+def release_of(boot: Boot, launched: str | None = None) -> Release:
+    """The printed version, that of the launch, or what the form of the capacity lines and the meaning of the tokens
+    leave.
+    """
     for kind in ("engine_started", "server_version"):
         version = (boot.word(kind, "version") or "").removeprefix("v")
         if version and "rc" not in version and "dev" not in version and ENGINES["vllm"].knows(version):
             return Release(version, (version,))
+    if launched is not None:
+        return Release(launched, (launched,))
     build = (boot.word("engine_started", "version") or boot.word("server_version", "version") or "").removeprefix("v")
     release = _by_form(boot)
     return release._replace(said=build) if build else release

@@ -1,0 +1,94 @@
+"""What people paste beside a boot: launch lines, shortened lines, prose with figures, tables, other programs' logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from diagnosed import diagnosed
+
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.view import boot_view
+
+SALA = (
+    "python -m sglang.launch_server --model-path /models/MiniCPM-SALA --disable-radix-cache \\\n"
+    "  --max-running-requests 20 --mem-fraction-static 0.84\n"
+    "[2026-04-07 13:03:53] Load weight end. type=MiniCPMSALAForCausalLM, avail mem=64.60 GB, mem usage=17.99 GB.\n"
+    "[2026-04-07 13:03:53] Using KV cache dtype: torch.bfloat16\n"
+    "[2026-04-07 13:03:53] Mamba Cache is allocated. max_mamba_cache_size: 20, conv_state size: 0.00GB, "
+    "ssm_state size: 0.98GB \n"
+    "[2026-04-07 13:03:53] KV Cache is allocated. #tokens: 6612763, K size: 25.23 GB, V size: 25.23 GB\n"
+)
+
+
+def shown(text: str, **question: Any) -> Any:
+    return boot_view(diagnosed(text, **question), length=False)
+
+
+@pytest.mark.parametrize("typed", ["python -m sglang.launch_server", "launch_server  ", "sglang serve"])
+def test_a_launch_line_before_a_log_of_sglang_is_read(typed: str) -> None:
+    """Without a radix cache each request holds one slot, so the limit binds, not 20 // 5."""
+    found = diagnosed(SALA.replace("python -m sglang.launch_server", typed), workload=Workload.at(8192))
+    assert (found.derived.slots_per_request, found.derived.requests) == (1, 20)
+    assert found.boot.word("arguments", "disable_radix_cache") == "True"
+
+
+def test_a_fork_may_have_a_class_that_the_release_of_its_lines_lacks() -> None:
+    found = diagnosed(SALA)
+    assert found.version == "before 0.5.13"
+    assert found.constants.exact[:3] == ("minicpm-sala", 50_331_648, 8192)
+
+
+def test_of_a_shortened_line_what_lacks_names_no_release() -> None:
+    whole = "KV Cache is allocated. #tokens: 499968, K size: 7.63 GB, V size: 7.63 GB\n"
+    assert diagnosed(whole).version == diagnosed(whole.replace("d. #", "d.\n#")).version == "before 0.5.13"
+    assert diagnosed(whole.replace("d. #", "d. dtype: ... #")).version is None
+    assert diagnosed(whole.replace("K size: ", "K ")).version is None
+
+
+def test_a_refusal_retold_keeps_its_figures() -> None:
+    told = (
+        'died with "Not enough GPU memory for hybrid (mamba/linear-attention) state cache" - '
+        "max_mamba_cache_size=-31, total_rest_memory=-8.63 GB, 140.78 MB/req (evidence in the log)\n"
+    )
+    assert diagnosed(told).candidates[0].model == "glm-5.3-flash"
+    alone = diagnosed("Not enough GPU memory for hybrid state cache.\n# Computed max_mamba_cache_size=-59\n")
+    assert alone.findings[0].message == "no memory for the state pool: K comes out at -59"
+
+
+TYPED = """vllm serve moonshotai/Kimi-K3 \\
+  --tensor-parallel-size 8 --max-num-seqs=512 --enable-prefix-caching
+ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (854)
+"""
+
+
+@pytest.mark.parametrize("start", ["vllm serve ", "python -m vllm.entrypoints.openai.api_server --model ",
+                                   "docker run --gpus all vllm/vllm-openai:v0.25.0 --model "])  # fmt: skip
+def test_a_launch_line_before_a_log_of_vllm_is_read(start: str) -> None:
+    found = diagnosed(TYPED.replace("vllm serve ", start))
+    assert found.model_guess == "kimi-k3 on TP8, bf16 KV"
+    said = dict(found.boot.of("arguments")[0].figures)
+    assert (said["max_num_seqs"], said["enable_prefix_caching"]) == (512, "True")
+
+
+def test_a_sentence_about_a_command_is_no_launch() -> None:
+    found = diagnosed("After vllm serve was up it said: GPU KV cache size: 4,096 tokens\n")
+    assert not found.boot.of("arguments")
+
+
+def test_what_is_wanted_is_answered_before_other_warnings() -> None:
+    from hybridcalc.output.text import cut
+
+    view = shown(
+        "Mamba Cache is allocated. max_mamba_cache_size: 82, conv_state size: 0.13GB, ssm_state size: 7.29GB\n"
+        "max_total_num_tokens=580364, max_running_requests=1, context_len=8192\n",
+        workload=Workload((), 8),
+    )
+    assert cut(view, lines=8).view.findings[0].rule == "HC155"
+    assert {found.rule for found in view.findings} >= {"HC111", "HC155"}
+
+
+def test_no_tokens_are_no_share_of_any() -> None:
+    found = diagnosed("GPU KV cache size: 0 tokens\nMaximum concurrency for 10,000 tokens per request: 1.00x\n")
+    assert found.derived.groups_seen is None
+    assert "HC140" not in [one.rule for one in found.findings]
