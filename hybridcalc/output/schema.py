@@ -34,7 +34,7 @@ def described() -> Described:
     shared["Figures"], shared["Promised"] = figures, {HEAD: "object - figures of an engine"}
     for name in ENGINES:
         try:
-            own = _read(f"engines/{ENGINES.rows[name].home.split('.')[-2]}/documents.yaml")
+            own = _read(f"engines/{ENGINES.rows[name].home.rpartition('.')[2]}/documents.yaml")
         except FileNotFoundError:
             figures[HEAD] = figures[HEAD].replace("object -", "object & any -")
             continue
