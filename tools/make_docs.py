@@ -23,9 +23,9 @@ from release_tables import release_table
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from hybridcalc.checks.rules import FILE_RULES
+from hybridcalc.checks.findings import FILE_RULES
 from hybridcalc.cli.app import COMMANDS, app
-from hybridcalc.diagnosis import rules as log_rules
+from hybridcalc.diagnosis.answer import RULES as LOG_RULES
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import flags as sglang_flags
 from hybridcalc.engines.vllm import flags as vllm_flags
@@ -173,14 +173,14 @@ def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
     lines = [RULES_INTRODUCTION]
     of_engines = [(row.title, ENGINES[name].rules()) for name, row in ENGINES.rows.items()]
-    for title, rules in (*of_engines, ("Boot logs", log_rules.RULES), ("Servers that run", LIVE_RULES)):
+    for title, rules in (*of_engines, ("Boot logs", LOG_RULES), ("Servers that run", LIVE_RULES)):
         lines += [f"## {title}", "", RULES_TABLE, *map(_rule, rules), ""]
     lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _rule(rule: Rule) -> str:
-    severity = rule.severity if rule.check or rule in (*log_rules.RULES, *LIVE_RULES, *FILE_RULES) else "refused"
+    severity = rule.severity if rule.check or rule in (*LOG_RULES, *LIVE_RULES, *FILE_RULES) else "refused"
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 

@@ -19,7 +19,7 @@ from hybridcalc.architecture.presets import load_model
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.sizes import state_slot
 from hybridcalc.formulas import (
     KvCurve,
     admitted_requests,

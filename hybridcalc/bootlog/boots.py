@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from hybridcalc.bootlog.forms import Form, spelt
+from hybridcalc.bootlog.paste import TableRow
 from hybridcalc.bootlog.records import Found, Printed, Record, Value
-from hybridcalc.bootlog.tables import TableRow
 from hybridcalc.units import GIB, MIB
 
 MOST_RECORDS = 20_000

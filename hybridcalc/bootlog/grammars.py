@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
+from hybridcalc.bootlog.paste import TableReader
 from hybridcalc.bootlog.records import Record
-from hybridcalc.bootlog.tables import TableReader
 from hybridcalc.engines import ENGINES
 
 MOST_BOOTS = 1000

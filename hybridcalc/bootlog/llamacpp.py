@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, any_of, spelt
-from hybridcalc.bootlog.tables import COUNT, SIZE, TableRow
+from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot

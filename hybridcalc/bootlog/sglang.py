@@ -21,7 +21,7 @@ from hybridcalc.bootlog import sglang_pools
 from hybridcalc.bootlog.boots import Grammar, Needle
 from hybridcalc.bootlog.forms import CUT, CUT_COUNT, SPACE, Form, spelt
 from hybridcalc.bootlog.forms import SIZE as SIZED
-from hybridcalc.bootlog.tables import COUNT, SIZE, TableRow
+from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot

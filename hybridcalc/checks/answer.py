@@ -3,14 +3,14 @@
 The rest of checks/ finds places for it. The engine is asked for everything that is its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GPU, Memory, Workload
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
-from hybridcalc.findings import MEMORY, Finding
+from hybridcalc.findings import MEMORY, Finding, Rule
 from hybridcalc.hardware import Gpu, find_gpu
 from hybridcalc.units import GIB, parse_bytes
 
@@ -97,3 +97,29 @@ def _still_waiting(waiting: Waiting, figure: str, instead: Sequence[str]) -> Wai
         for rule, needs in waiting
     )
     return tuple((rule, needs) for rule, needs in replaced if needs)
+
+
+def certain(
+    answered: Answered, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str], typed: frozenset[str] | None
+) -> Answered:
+    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first.
+
+    ``typed`` are the flags that are given where further ones may follow: nothing is sure of one that is absent.
+    """
+    if not opened:
+        return answered
+    kept = []
+    waiting = [(rule, tuple(opened)) for rule, _ in answered.waiting]
+    for finding in answered.findings:
+        rests = rules[finding.rule].rests_on if finding.rule in rules else None
+        missing: Collection[str] = unsure if rests is None else unsure & rests
+        about = rules[finding.rule].place if finding.rule in rules else ()
+        if typed is not None and about and typed.isdisjoint(about):
+            missing = opened
+        if missing:
+            waiting.append((finding.rule, tuple(sorted(missing))))
+        else:
+            kept.append(finding)
+    return answered._replace(
+        findings=tuple(kept), waiting=tuple(waiting), missing=tuple(opened) if answered.missing else ()
+    )

@@ -6,7 +6,7 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
@@ -19,17 +19,26 @@ from hybridcalc.architecture.presets import (
     preset_at_end,
     shipped_presets,
 )
-from hybridcalc.checks.answer import Answered, Known, answer, card_of
-from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
-from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
-from hybridcalc.checks.rules import judged_rules
+from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain
+from hybridcalc.checks.findings import EXPECT, Checked, Located, Open, Value, judged_rules
 from hybridcalc.checks.settings import Settings
-from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
+from hybridcalc.checks.words import (
+    Words,
+    environment,
+    image_place,
+    located_at,
+    place_finding,
+    read,
+    sort_out,
+    value_edit,
+    values_after,
+    values_of,
+)
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
-from hybridcalc.findings import Finding, Rule, settled
+from hybridcalc.findings import Finding, settled
 from hybridcalc.hardware import few_in_words, gpu_of_label, gpus_in_words, idle_in_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
@@ -86,7 +95,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         answered = _of_any_ranks(answered, deployment, engine, words)
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         typed = frozenset(words.given) if words.free else None
-        answered = _certain(answered, judged_rules(engine.name), unsure, opened, typed)
+        answered = certain(answered, judged_rules(engine.name), unsure, opened, typed)
         findings += [
             located_at(finding, tagged, deployment)
             if finding.release and _tagged(deployment) and (tagged := image_place(deployment)) is not None
@@ -360,32 +369,6 @@ def _of_any_ranks(answered: Answered, deployment: Deployment, engine: Engine, wo
     flag = next(name for name in ("--tensor-parallel-size", "--tp-size") if name in engine.flags.by_spelling)
     words.opened.append(Open("the number of ranks", flag, why, fix, *deployment.place[:3]))
     return Answered((), (("all", (why,)),))
-
-
-def _certain(
-    answered: Answered, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str], typed: frozenset[str] | None
-) -> Answered:
-    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first.
-
-    ``typed`` are the flags that are given where further ones may follow: nothing is sure of one that is absent.
-    """
-    if not opened:
-        return answered
-    kept = []
-    waiting = [(rule, tuple(opened)) for rule, _ in answered.waiting]
-    for finding in answered.findings:
-        rests = rules[finding.rule].rests_on if finding.rule in rules else None
-        missing: Collection[str] = unsure if rests is None else unsure & rests
-        about = rules[finding.rule].place if finding.rule in rules else ()
-        if typed is not None and about and typed.isdisjoint(about):
-            missing = opened
-        if missing:
-            waiting.append((finding.rule, tuple(sorted(missing))))
-        else:
-            kept.append(finding)
-    return answered._replace(
-        findings=tuple(kept), waiting=tuple(waiting), missing=tuple(opened) if answered.missing else ()
-    )
 
 
 def _unheld(expect: Any, answered: Answered) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -12,17 +12,15 @@ from functools import partial
 from typing import NamedTuple
 
 from hybridcalc.checks.answer import STOPS
+from hybridcalc.checks.findings import Checked, FileResult, Located, order
 from hybridcalc.checks.judge import PARALLEL, judge
-from hybridcalc.checks.locate import SharedValues, located_at
-from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.settings import Settings
-from hybridcalc.checks.words import LEFT_EMPTY
+from hybridcalc.checks.words import LEFT_EMPTY, SharedValues, located_at
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.find import Contents, find_files, mention, read_file
-from hybridcalc.manifests.records import Deployment, Passed, Trouble
-from hybridcalc.manifests.templates import FILLED_IN
+from hybridcalc.manifests.records import FILLED_IN, Deployment, Passed, Trouble
 from hybridcalc.shell.source import Source
 from hybridcalc.shell.variables import FROM_CALLER
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from hybridcalc.checks.results import Line, Located
-from hybridcalc.checks.rules import all_rules
+from hybridcalc.checks.findings import Line, Located, all_rules
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding

@@ -112,5 +112,5 @@ def _entry(preset: dict[str, Any], tp: int = 1) -> dict[str, Any]:
 
 def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
     """The sizes of a model as the usual engine keeps them."""
-    sizes: dict[str, Any] = ENGINES[ENGINES.usual].part("constants").model_sizes(model, tp)
+    sizes: dict[str, Any] = ENGINES[ENGINES.usual].part("sizes").model_sizes(model, tp)
     return sizes

@@ -35,7 +35,7 @@ def replayssm(
     args = options.engine_args(
         engine, **ranks._asdict(), **rules._asdict(), linear_replayssm_cache_len=linear_replayssm_cache_len
     )
-    rings = engine.offered("replayssm", "replayssm")
+    rings = engine.offered("pools", "replayssm")
     answer = rings.rings_answer(options.model(model), args, slots, speculative_num_draft_tokens or 0)
     if as_json:
         from hybridcalc.output.document import print_json

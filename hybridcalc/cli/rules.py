@@ -16,7 +16,7 @@ def rules_command(
     as_json: options.Json = False,
 ) -> None:
     """Every rule of plan, check and log; with an ID, that rule explained."""
-    from hybridcalc.checks.rules import explained_rules
+    from hybridcalc.checks.findings import explained_rules
     from hybridcalc.output.document import print_json
 
     rules = explained_rules()

@@ -22,7 +22,7 @@ from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, siz
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import is_unified
-from hybridcalc.engines.sglang.states import state_ranks
+from hybridcalc.engines.sglang.sizes import state_ranks
 from hybridcalc.errors import NotModelled
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch

@@ -23,7 +23,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
-from hybridcalc.engines.sglang.states import dense_windows, keeps_drafts
+from hybridcalc.engines.sglang.sizes import dense_windows, keeps_drafts
 from hybridcalc.units import DTYPE_BYTES
 
 

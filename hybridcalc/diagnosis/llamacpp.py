@@ -17,11 +17,10 @@ from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
-from hybridcalc.diagnosis.failures import Causes, failures
+from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, finding, whole_range
+from hybridcalc.diagnosis.boot import Causes, failures
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, fitting, mismatches, named, states
 from hybridcalc.diagnosis.question import Question
-from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
 from hybridcalc.units import MIB, format_bytes
 

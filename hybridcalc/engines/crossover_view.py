@@ -37,7 +37,7 @@ def stored_view(model: Architecture, engine: Engine, why: HybridcalcError) -> Vi
     figures: tuple[Quantity, ...] = ()
     draw: dict[str, Callable[[], Picture]] = {}
     if model.attention is not None:
-        size, row = engine.part("constants").kv_of(model)
+        size, row = engine.part("sizes").kv_of(model)
         figures = (Quantity("KV per token", f"{size:,} B", format_bytes(size), row),)
         draw["kv"] = lambda: kv_picture(model.name, size)
     told = why.message[:1].upper() + why.message[1:]

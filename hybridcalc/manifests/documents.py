@@ -16,8 +16,7 @@ from hybridcalc.manifests.fields import engine_of_fields, field_words, model_fie
 from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
-from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.templates import Values, filled
+from hybridcalc.manifests.records import Deployment, Values, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Source, Text, Word, spend

@@ -17,9 +17,8 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
-from hybridcalc.manifests.records import Deployment, Passed, Trouble
+from hybridcalc.manifests.records import Deployment, Passed, Trouble, filled
 from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
-from hybridcalc.manifests.templates import filled
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.variables import Outside

@@ -1,10 +1,20 @@
-"""What a file says about one deployment: what it launches, on which hardware, and what is asked of it."""
+"""What does a file say about one deployment? What it launches, on which hardware, what is asked of it, and which words
+somebody fills in before an engine starts: ``${SLOTS}`` of envsubst or Flux, ``{tp}`` of a recipe.
 
-from collections.abc import Mapping
+    --max-running-requests=${SLOTS}      --tp {tensor_parallel}, defaults: {tensor_parallel: 4}      --tp <TP>
+
+No shell reads an argument list, so a reference in one is a template's. ``--set`` and ``--env-file`` give its value, and
+so do the ``defaults`` of the same file; without either it is not known.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hybridcalc.engines import ENGINES
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Place, Setting, Source, Word
+from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Place, Setting, Source, Word, spend
+from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
 
 
 class Hardware(NamedTuple):
@@ -89,3 +99,69 @@ class Trouble(NamedTuple):
     fix: str = ""
     unreadable: bool = True
     given: bool = True
+
+
+PLACEHOLDER = re.compile(
+    r"\$?\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}|(?<![\w$])(?:\$\{)?<([A-Za-z_][\w-]*)>\}?(?!\w)|(?<![\w${])\{([A-Za-z_]\w*)\}(?!\})|(?<!\w)@([A-Za-z_]\w*)@(?!\w)"
+    r"|(?<!\w)__([A-Z][A-Z0-9_]*?)__(?!\w)"
+)
+"""A name between the marks that templates use."""
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
+_EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
+FILLED_IN = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
+"""Kinds of documents that a controller fills in for each service that names them."""
+Values = Mapping[str, Word]
+
+
+def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variables: bool) -> Deployment:
+    """A deployment with what is known of its placeholders; ``variables`` says that ``$NAME`` is one as well."""
+    pattern = _EITHER if variables else PLACEHOLDER
+    words = tuple(_filled(word, pattern, outside, defaults) for word in deployment.words)
+    model = _filled(deployment.model, pattern, outside, defaults) if deployment.model is not None else None
+    if model is not None and model.why:
+        names = ENGINES.rows[deployment.engine].starter.model_flags
+        flag = Word(names[0], model.source, model.begin, model.end)
+        named = bool(words) and not words[0].startswith("-")
+        named = named or any(word.partition("=")[0] in names for word in words)
+        words, model = words if named else (flag, model, *words), None
+    env = deployment.env
+    spend(visits=len(env))
+    if variables and any("$" in word for setting in env.values() for word in setting.words):
+        env = {name: _setting(setting, pattern, outside, defaults) for name, setting in env.items()}
+    return deployment._replace(launch=deployment.launch._replace(words=words, model=model, env=env))
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Names of the variables and placeholders in a text."""
+    for match in _EITHER.finditer(text):
+        yield next(name for name in match.groups() if name)
+
+
+def _setting(setting: Setting, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> Setting:
+    return setting._replace(words=tuple(_filled(word, pattern, outside, defaults) for word in setting.words))
+
+
+def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> Word:
+    """A word with its placeholders replaced, as far as all of them are known."""
+    if word in ELISIONS:
+        return word.instead(word, "flags are left out here")
+    if word.why not in ("", A_VARIABLE, A_TEMPLATE) or pattern.search(word) is None:
+        return word if word.why or TEMPLATE.search(word) is None else word.instead(word, A_TEMPLATE)
+    written: list[Word] = []
+    missing: list[str] = []
+
+    def value(match: re.Match[str]) -> str:
+        name = next(group for group in match.groups() if group)
+        given = outside.get(name)
+        if given is None and name in defaults:
+            written.append(defaults[name])
+            given = str(defaults[name])
+        if given is None:
+            missing.append(FromOutside(name) if VARIABLE.fullmatch(match[0]) else A_TEMPLATE)
+        spend(characters=len(given or ""))
+        return given or ""
+
+    text = pattern.sub(value, word)
+    if missing or TEMPLATE.search(text) is not None:
+        return word.instead(word, next(iter(missing), A_TEMPLATE))
+    return word.instead(text, written=written[0].place if written and pattern.fullmatch(word) else None)

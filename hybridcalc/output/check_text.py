@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.results import Checked, Located, Open
+from hybridcalc.checks.findings import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests.records import Trouble

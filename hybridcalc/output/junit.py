@@ -6,7 +6,7 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.results import Checked, Located
+from hybridcalc.checks.findings import Checked, Located
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.output.sarif import unresolved

@@ -7,8 +7,7 @@ from urllib.parse import quote
 
 from hybridcalc import __version__
 from hybridcalc.checks.baseline import fingerprint
-from hybridcalc.checks.results import IN_BASELINE, Edit, Located, relative
-from hybridcalc.checks.rules import all_rules
+from hybridcalc.checks.findings import IN_BASELINE, Edit, Located, all_rules, relative
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
 

@@ -9,11 +9,11 @@ import pytest
 from present import present
 
 from hybridcalc.checks.baseline import baseline_text, fingerprint, mark_known, read_baseline
+from hybridcalc.checks.findings import IN_BASELINE, QUOTED_AROUND, Edit, Line, Located, Open, order, relative
 from hybridcalc.checks.fix import edits_by_file, mended
-from hybridcalc.checks.locate import image_place, value_edit
-from hybridcalc.checks.results import IN_BASELINE, QUOTED_AROUND, Edit, Line, Located, Open, order, relative
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings
+from hybridcalc.checks.words import image_place, value_edit
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.find import read_file

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.checks.results import Checked
+from hybridcalc.checks.findings import Checked
 from hybridcalc.checks.run import Report, check_paths
 from hybridcalc.checks.settings import Settings
 from hybridcalc.manifests.records import Deployment

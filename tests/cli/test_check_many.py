@@ -15,7 +15,7 @@ import pytest
 from command_line import process, run
 
 from hybridcalc.checks import run as checks
-from hybridcalc.checks.results import QUOTED_AROUND, FileResult
+from hybridcalc.checks.findings import QUOTED_AROUND, FileResult
 from hybridcalc.checks.settings import Settings
 
 STARTS = ("sglang serve", "vllm serve", "python3 -m sglang.launch_server --model-path")

@@ -10,10 +10,9 @@ import pytest
 from sglang_cases import CASES, arguments_of, model_of, refused_at
 
 from hybridcalc.engines.sglang.kv import kv_cell
-from hybridcalc.engines.sglang.pools import StatePool, solve_pools, solve_state_pool
+from hybridcalc.engines.sglang.pools import StatePool, charged_rings, replayssm_rings, solve_pools, solve_state_pool
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_rings
-from hybridcalc.engines.sglang.states import replayssm_active, state_slot
+from hybridcalc.engines.sglang.sizes import replayssm_active, state_slot
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import HybridcalcError, IllegalCombination, ShardingError
 

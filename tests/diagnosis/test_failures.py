@@ -10,8 +10,7 @@ import pytest
 from hybridcalc.bootlog import boots, scan
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.diagnosis.answer import Diagnosis
-from hybridcalc.diagnosis.boot import diagnose, diagnose_log
-from hybridcalc.diagnosis.failures import out_of_memory, serving_findings
+from hybridcalc.diagnosis.boot import diagnose, diagnose_log, out_of_memory, serving_findings
 from hybridcalc.diagnosis.question import Question
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"

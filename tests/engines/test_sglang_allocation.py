@@ -25,7 +25,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, kv_cell
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.states import dense_windows, state_slot
+from hybridcalc.engines.sglang.sizes import dense_windows, state_slot
 
 NEWEST = rules_for("0.5.23")[0]
 K3 = load_model("kimi-k3")

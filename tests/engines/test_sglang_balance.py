@@ -13,10 +13,10 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import architecture_constants
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.settings import by_model
+from hybridcalc.engines.sglang.sizes import architecture_constants
 from hybridcalc.errors import InputError
 from hybridcalc.units import ratio_text
 

@@ -14,7 +14,7 @@ from hybridcalc.engines.crossover import Crossover
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import compare, kv_curve
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.sizes import state_slot
 from hybridcalc.errors import InputError
 
 

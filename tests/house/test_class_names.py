@@ -25,7 +25,7 @@ SAME_KIND = {
 }
 """The same word for the same kind of thing in two rooms, and what it is."""
 APART = frozenset({
-    "Axis", "Block", "Bounds", "Candidate", "Change", "Choice", "Constants", "Deployment", "Found", "Group", "Known",
+    "Block", "Bounds", "Candidate", "Change", "Choice", "Constants", "Deployment", "Found", "Group", "Known",
     "Line", "Named", "Outcome", "Part", "Point", "Pools", "Question", "Reading", "Room", "Served", "Setting", "Settled",
     "Words",
 })  # fmt: skip

@@ -18,7 +18,7 @@ SEARCHES = frozenset({
     "startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "find", "index",
     "search", "match", "fullmatch", "findall", "finditer",
 })  # fmt: skip
-GRAMMAR = {"checks/locate.py"}
+GRAMMAR = {"checks/words.py"}
 """A fix of one value, `write 21` or `write --tp-size 8`, is the text that an edit puts in the file."""
 
 

@@ -17,7 +17,7 @@ from hybridcalc.architecture import presets
 from hybridcalc.architecture.families import FAMILIES, NO_FAMILY, family_class
 from hybridcalc.architecture.preset_schema import read_preset
 from hybridcalc.cli import models  # noqa: F401  (its help lists the families, and is to be made before there is a seventh)
-from hybridcalc.engines.sglang import states as sglang
+from hybridcalc.engines.sglang import sizes as sglang
 from hybridcalc.engines.vllm import families as vllm
 from hybridcalc.engines.vllm.families import Layer
 from hybridcalc.engines.vllm.releases import RuleSet
@@ -197,7 +197,7 @@ def test_a_model_loads_the_module_of_its_family_alone() -> None:
 HOLDERS = {
     "architecture/families": "the families",
     "architecture/config_json": "which family a model class is of, and its model_type",
-    "engines/sglang/states.py": "SGLang's rows",
+    "engines/sglang/sizes.py": "SGLang's rows",
     "engines/vllm/families.py": "vLLM's rows, and prefill kernels by the names it has for them",
     "engines/vllm/releases.py": "from which release on its prefill kernels export states",
     "engines/vllm/pages.py": "prefill kernels by the names vLLM has for them",

@@ -19,7 +19,7 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
-from hybridcalc.diagnosis.failures import failures, serving_findings
+from hybridcalc.diagnosis.boot import failures, serving_findings
 from hybridcalc.diagnosis.question import Question, named_model
 from hybridcalc.diagnosis.sglang.candidates import identify, releases_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out

@@ -33,7 +33,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
-from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.sizes import state_slot
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import parse_dtype, short_dtype
 

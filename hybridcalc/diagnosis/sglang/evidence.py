@@ -23,8 +23,8 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
 from hybridcalc.diagnosis.question import Launched, Question, echoed
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import Constants, architecture_constants, slot_and_cell
 from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.sizes import Constants, architecture_constants, slot_and_cell
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB
 

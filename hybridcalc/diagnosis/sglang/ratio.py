@@ -14,7 +14,7 @@ from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.sglang import differ, target_pools
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.answer import finding
 from hybridcalc.diagnosis.sglang.candidates import LIKELY_TP
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
@@ -33,8 +33,8 @@ from hybridcalc.diagnosis.sglang.evidence import (
 )
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import Constants, architecture_constants
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.sizes import Constants, architecture_constants
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS, MOST_SLOTS

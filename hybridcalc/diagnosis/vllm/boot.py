@@ -15,7 +15,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
-from hybridcalc.diagnosis.failures import failures, serving_findings
+from hybridcalc.diagnosis.boot import failures, serving_findings
 from hybridcalc.diagnosis.question import Launched, Named, Question, echoed, named_model
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,

@@ -6,8 +6,8 @@ from math import floor
 
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Record
-from hybridcalc.diagnosis.failures import Causes, moment_before, out_of_memory
-from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.answer import finding
+from hybridcalc.diagnosis.boot import Causes, moment_before, out_of_memory
 from hybridcalc.findings import Finding
 
 _TOO_SMALL = ("no_memory", "one_request_too_big", "no_auto_fit")

@@ -28,9 +28,9 @@ from hybridcalc.engines.sglang.kv import (
     index_row_bytes,
     window_kv,
 )
+from hybridcalc.engines.sglang.pools import decode_rings, rings_per_slot, verification_rings
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.replayssm import decode_rings, rings_per_slot, verification_rings
-from hybridcalc.engines.sglang.states import StateSlot, dense_windows, keeps_drafts
+from hybridcalc.engines.sglang.sizes import StateSlot, dense_windows, keeps_drafts
 from hybridcalc.formulas import Ring
 from hybridcalc.units import DTYPE_BYTES, GIB
 

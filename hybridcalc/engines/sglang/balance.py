@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
-from hybridcalc.engines.sglang.constants import (
+from hybridcalc.engines.sglang.refusals import check_pools
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.sizes import (
     Constants,
     architecture_constants,
     draft_kv_bytes,
     draft_states,
     model_notes,
+    replayssm_active,
 )
-from hybridcalc.engines.sglang.refusals import check_pools
-from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy, with_defaults
 from hybridcalc.findings import Step
 from hybridcalc.formulas import Slots, Strategy, balanced_ratio, pin, token_equiv

@@ -10,7 +10,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import longest_of
+from hybridcalc.engines.sglang.sizes import longest_of
 from hybridcalc.findings import Choice, Finding, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 

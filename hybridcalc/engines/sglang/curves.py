@@ -29,10 +29,10 @@ from hybridcalc.engines.charts import (
 from hybridcalc.engines.crossover_view import crossover_picture
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.sizes import draft_kv_bytes, draft_states
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.formulas import balanced_ratio, balanced_requests
 from hybridcalc.units import GIB, format_bytes, ratio_text

@@ -14,12 +14,11 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
-from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
-from hybridcalc.engines.sglang.states import dense_windows, family_rule
+from hybridcalc.engines.sglang.sizes import dense_windows, draft_states, family_rule
 from hybridcalc.findings import BudgetLine, Suggestion
 from hybridcalc.formulas import balanced_ratio
 from hybridcalc.units import format_bytes

@@ -34,18 +34,19 @@ from hybridcalc.engines.sglang.pools import (
     StatePool,
     asked_requests,
     capped_tokens,
+    charged_rings,
     check_left_over,
     kv_tokens,
     per_worker_limit,
     request_limit,
     requests_early,
+    ring_bytes,
     solve_state_pool,
     solve_state_pool_early,
 )
 from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, ring_bytes
-from hybridcalc.engines.sglang.states import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
+from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas import Slots

@@ -21,10 +21,10 @@ from hybridcalc.engines.play import (
     with_own,
 )
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.settings import is_unified
+from hybridcalc.engines.sglang.sizes import architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas import STRATEGIES
 

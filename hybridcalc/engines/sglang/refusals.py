@@ -11,7 +11,7 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.states import dense_windows, family_rule, keeps_drafts
+from hybridcalc.engines.sglang.sizes import dense_windows, family_rule, keeps_drafts
 from hybridcalc.errors import Refusal, Write
 from hybridcalc.formulas import Strategy
 
@@ -53,7 +53,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
                 "drop --enable-linear-replayssm-spec",
             )
         if replay_active:
-            from hybridcalc.engines.sglang.replayssm import ring_problem
+            from hybridcalc.engines.sglang.pools import ring_problem
 
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:

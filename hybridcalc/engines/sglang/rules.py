@@ -16,7 +16,7 @@ from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
-from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
+from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule

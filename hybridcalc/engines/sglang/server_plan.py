@@ -13,12 +13,12 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import model_notes
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, figures, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
+from hybridcalc.engines.sglang.sizes import model_notes
 from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, Step, Suggestion, find

@@ -16,7 +16,7 @@ from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served, unified_requests
-from hybridcalc.engines.sglang.states import replayssm_active
+from hybridcalc.engines.sglang.sizes import replayssm_active
 from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
