@@ -11,11 +11,11 @@ from hybridcalc.deployment import GPU, Memory, Workload
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.findings import MEMORY, Finding, Rule
-from hybridcalc.hardware import Gpu, find_gpu
 from hybridcalc.units import GIB, parse_bytes
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer as Plan
+    from hybridcalc.hardware import Gpu
 
 STOPS = " stops the launch"
 """What a rule does for which every other one waits."""
@@ -71,15 +71,19 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     return Answered((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
 
 
-def card_of(name: str | None) -> Gpu | None:
+def card_of(name: str | None) -> "Gpu | None":
     """The GPU of that name; None where none is known."""
+    if name is None:
+        return None
+    from hybridcalc.hardware import find_gpu
+
     try:
-        return None if name is None else find_gpu(name)
+        return find_gpu(name)
     except InputError:
         return None
 
 
-def _memory(known: Known, card: Gpu | None) -> Memory:
+def _memory(known: Known, card: "Gpu | None") -> Memory:
     sizes = (None if text is None else parse_bytes(text) / GIB for text in (known.rest, known.available, known.weights))
     rest, available, weights = sizes
     return Memory(rest, available, card, weights)

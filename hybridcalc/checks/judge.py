@@ -39,7 +39,6 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, settled
-from hybridcalc.hardware import few_in_words, gpu_of_label, gpus_in_words, idle_in_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
 
@@ -294,10 +293,19 @@ def _memory(deployment: Deployment, settings: Settings) -> Known:
     label = deployment.hardware.label
     gpu = label
     if label is None or native is None:
-        gpu = (gpu_of_label(label) if label is not None else None) or settings.gpu or _unclear(label)
+        gpu = _certain_gpu(label) or settings.gpu or _unclear(label)
     if native is not None and (native.rest or native.available or native.weights):
         return Known(gpu, native.weights or settings.weights, native.rest, native.available)
     return Known(gpu, settings.weights, settings.rest, settings.available)
+
+
+def _certain_gpu(label: str | None) -> str | None:
+    """The GPU that a label names for certain."""
+    if label is None:
+        return None
+    from hybridcalc.hardware import gpu_of_label
+
+    return gpu_of_label(label)
 
 
 def _unclear(label: str | None) -> str | None:
@@ -327,6 +335,8 @@ def _gpu_count(
     held = gpus * nodes
     if ranks > held and nodes == 1 and _CLUSTER.search(deployment.source.text):
         return []  # other nodes join it, which nothing here counts
+    from hybridcalc.hardware import few_in_words, gpus_in_words, idle_in_words
+
     of = f"{nodes} x {gpus_in_words(gpus)}" if nodes > 1 else gpus_in_words(gpus)
     if ranks > held:
         finding = Finding(

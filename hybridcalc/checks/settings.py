@@ -15,7 +15,6 @@ from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.hardware import find_gpu
 from hybridcalc.manifests.files import file_bytes
 from hybridcalc.shell.source import Source
 from hybridcalc.units import parse_bytes, parse_tokens
@@ -127,6 +126,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name in ("weights", "rest", "available"):
         parse_bytes(str(value))
     if name == "gpu":
+        from hybridcalc.hardware import find_gpu
+
         try:
             find_gpu(str(value))
         except InputError as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, requests_text
 from hybridcalc.engines.answer import Answer
-from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.findings import BudgetLine, Quantity, Table, View, suggested
@@ -209,6 +208,8 @@ def inputs(
 
 def _stored(engine: Engine, model: "Architecture", args: Any) -> str:
     """The checkpoint, and how it is quantised, as far as that is known."""
+    from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
+
     stored = None
     with suppress(HybridcalcError):
         stored = checkpoint_of(model, getattr(args, "quantization", None))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.hardware import names_gpu
 from hybridcalc.manifests.records import Hardware
 from hybridcalc.shell.containers import VISIBLE, visible
 from hybridcalc.shell.evaluate import Shell
@@ -56,7 +55,11 @@ def slurm(text: str) -> Hardware:
         if match is not None and (name != "--gres" or asked[name].startswith("gpu")):
             label = match[1] or label
             gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
-    return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))
+    if label is not None:
+        from hybridcalc.hardware import names_gpu
+
+        label = label if names_gpu(label) else None
+    return Hardware(label, gpus, None, max(1, count))
 
 
 def batch_variables(text: Text) -> dict[str, Setting]:

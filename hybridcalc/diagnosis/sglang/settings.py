@@ -11,7 +11,6 @@ from dataclasses import replace
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.diagnosis.sglang.evidence import Case, log_constants
-from hybridcalc.engines.sglang.balance import Observed, balance_constants
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, start
 from hybridcalc.engines.sglang.server_plan import plan
@@ -195,6 +194,8 @@ def _by_sizes(case: Case) -> None:
         if round(measured.state_bytes) < 1 or round(measured.kv_bytes_per_token) < 1:
             return  # the counts are too large for the sizes: nothing is left for each
         rest = sum(derived.rest_gib) / 2 if derived.rest_gib else None
+        from hybridcalc.engines.sglang.balance import Observed, balance_constants
+
         observed = Observed(pools.slots or 0, pools.tokens or 0)
         balance = balance_constants(measured, args, workload, rest_gib=rest, observed=observed)
     except HybridcalcError:

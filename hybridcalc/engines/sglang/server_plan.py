@@ -16,10 +16,8 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, figures, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit
-from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.sizes import model_notes
-from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import format_bytes
@@ -45,16 +43,22 @@ class Plan(Shown, Figures):
     @cached_property
     def balanced(self) -> Setting | None:
         """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
+        from hybridcalc.engines.sglang.suggest import balanced
+
         return balanced(self, self.args) if self.workload.lengths and not self.ready.stateless else None
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
+        from hybridcalc.engines.sglang.rules import RULES
+
         return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Flags that serve the workload better, the most gain first."""
+        from hybridcalc.engines.sglang.suggest import suggest
+
         return suggest(self)
 
     @property

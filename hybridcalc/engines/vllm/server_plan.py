@@ -8,7 +8,7 @@ limits of what is known, and flags that do nothing here.
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
@@ -20,11 +20,12 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
 from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
-from hybridcalc.engines.vllm.rules import RULES
-from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
 from hybridcalc.errors import InputError, Refusal, Write, printable
 from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import GIB, LARGEST_BYTES
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.vllm.suggest import PrefixReuse
 
 
 def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
@@ -232,19 +233,25 @@ class Plan(Shown, Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
+        from hybridcalc.engines.vllm.rules import RULES
+
         return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Flags that serve the workload better, the most gain first."""
+        from hybridcalc.engines.vllm.suggest import suggest
+
         return suggest(self)
 
     @cached_property
-    def prefix(self) -> PrefixReuse | None:
+    def prefix(self) -> "PrefixReuse | None":
         """What a shared prefix saves; None where the workload shares none."""
         work = self.workload
         if not work.shared_prefix:
             return None
+        from hybridcalc.engines.vllm.suggest import prefix_reuse
+
         return prefix_reuse(self.ready, self.sizing, work.shared_prefix, work.private)
 
     @property
