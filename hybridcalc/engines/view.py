@@ -133,18 +133,19 @@ def plan_view(
     facts = facts_of(engine)
     unknown = () if plan.workload.lengths else (NEEDS_LENGTH,)
     headline, meaning = facts.verdict(plan)
+    rows = facts.figures(plan)
     return View(
         f"{plan.model.name} on {engine.title} {plan.version}",
         headline,
         meaning,
-        figures=tuple(facts.figures(plan)),
+        figures=(*rows[:2], *_released(plan, newest()), *rows[2:]),
         roles=("state", "kv"),
         findings=plan.findings,
         choices=suggested(plan.suggestions),
         tables=(budget_table(plan.budget),),
         memory=partial(_memory, plan),
         log_lines=tuple(plan.log_lines),
-        notes=(*_released(engine, plan, newest()), *remarks, *unknown, *plan.notes),
+        notes=(*remarks, *unknown, *plan.notes),
         steps=tuple(plan.steps),
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
@@ -161,14 +162,13 @@ def _memory(plan: Answer) -> "tuple[Part, ...]":
     return tuple(gpu_parts(plan.budget, plan.rest))
 
 
-def _released(engine: Engine, plan: Answer, newest: Answer | None) -> list[str]:
+def _released(plan: Answer, newest: Answer | None) -> list[Quantity]:
     """What the newest release makes of the same flags, where that is another number of requests."""
     if newest is None or newest.requests == plan.requests:
         return []
     held = [str(getattr(each_plan, "slots_reason", "")).partition(":")[0] for each_plan in (newest, plan)]
-    why = f"; {held[0]}, not {held[1]}" if held[0] != held[1] else ""
-    headline, meaning = facts_of(engine).verdict(newest)
-    return [f"{engine.title} {newest.version} with the same flags: {headline}, {meaning}{why}"]
+    why = f"{held[0]}, not {held[1]}" if held[0] != held[1] else "by its rules"
+    return [Quantity(f"on {newest.version}", requests_text(newest.requests), "", f"with the same flags; {why}")]
 
 
 def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -> str:

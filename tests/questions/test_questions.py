@@ -12,7 +12,11 @@ import yaml
 from command_line import run
 
 HOME = Path(__file__).resolve().parent.parent / "data" / "questions"
-QUESTIONS: list[dict[str, Any]] = yaml.safe_load((HOME / "questions.yaml").read_text(encoding="utf-8"))
+QUESTIONS: list[dict[str, Any]] = [
+    question
+    for name in ("questions.yaml", "more.yaml")
+    for question in yaml.safe_load((HOME / name).read_text(encoding="utf-8"))
+]
 UNANSWERED = {
     "q37": "vLLM's memory is an estimate, 83 to 91 requests, of which the headline says the least that it leaves",
     "q45": "fit serves more on each GPU than the ratio alone does, so that a request costs less than the answer says",
