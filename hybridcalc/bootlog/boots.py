@@ -266,6 +266,8 @@ class Boot:
         name, _, pid = record.process.partition(" pid=")
         if name not in self.grammar.workers and self._pids.get(name, pid) != pid:
             return True
+        if record.told and pid and name not in self._pids and self.errors:
+            return True  # a table behind a refusal
         before = None if form.repeats else self.firsts(record.kind).get(record.rank)
         return before is not None and before.said != record.said
 

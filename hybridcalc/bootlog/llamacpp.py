@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hybridcalc.bootlog import ollama
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, any_of, spelt
 from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
@@ -26,7 +27,15 @@ _RECURRENT = rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT
 _STATE_TOTAL = spelt("llama_") + CUT + _RECURRENT + SPACE + spelt("size")
 _MIB = SPACE + rb"[0-9.]{1,12}" + SPACE
 _MAKERS = any_of(("context", "new_context_with_model", "init_from_model"))
-_CONTEXT = spelt("llama_") + CUT + _MAKERS + rb":" + SPACE + any_of(("n_ctx", "n_seq_max", "n_ubatch")) + IS
+_CONTEXT = (
+    spelt("llama_")
+    + CUT
+    + _MAKERS
+    + rb":"
+    + SPACE
+    + any_of(("n_ctx", "n_ctx_seq", "n_ctx_per_seq", "n_seq_max", "n_ubatch", "kv_unified"))
+    + IS
+)
 _TENSORS = spelt("llm_load_tensors:") + SPACE + rb"[A-Z][\w.:\[\]]{0,40}" + SPACE + spelt("buffer size") + IS
 _DEVICE = SPACE + rb"[0-9]{1,3}:" + SPACE + rb"\w{0,12}"
 _ALLOCATING = spelt("allocating") + _MIB + spelt("MiB on device") + _DEVICE + spelt("alloc failed")
@@ -76,7 +85,8 @@ FORMS = (
     Form("loading", "llama_model_loader: loaded meta data", (("file", "tensors from {path}"),), 300, bare=True,
          repeats=True, mark=True),
     Form("model_name", "general.name", (("name", "general.name{*}= {text}"),), 160, repeats=True, mark=True),
-    Form("draft_context", "creating MTP draft context", (), 60, repeats=True, mark=True),
+    Form("draft_context", "creating MTP draft context", (("target", "the target model '{path}"),), 300, bare=True,
+         repeats=True, mark=True),
     Form("draft_context", "creating draft context", (), 60),
     Form("draft_context", "loading draft model", (), 60),
     Form("draft_estimate", "estimated memory usage of", (("size", "context is {size}"),), 100),
@@ -114,7 +124,9 @@ FORMS = (
     Form("state_total", "Total: N MiB (N cells, N layers, N seqs",
          (("size", "Total = {size}", "rs_mib"), *_STATE_FIGURES), 240, spelt("Total") + _CELLS + spelt("seqs") + rb")"),
     Form("context", "llama_context: n_ctx = N",
-         (("n_ctx", "n_ctx = {count}"), ("n_seq_max", "n_seq_max = {count}"), ("n_ubatch", "n_ubatch = {count}")), 60,
+         (("n_ctx", "n_ctx = {count}"), ("n_ctx_seq", "n_ctx_seq = {count}"),
+          ("n_ctx_seq", "n_ctx_per_seq = {count}"), ("n_seq_max", "n_seq_max = {count}"),
+          ("n_ubatch", "n_ubatch = {count}"), ("unified", "kv_unified = {word}")), 60,
          _CONTEXT, repeats=True, mark=True),
     Form("slots", "n_slots = N, n_ctx_slot",
          (("n_slots", "n_slots = {count},"), ("n_ctx_slot", "n_ctx_slot = {count}"),
@@ -136,6 +148,7 @@ FORMS = (
     Form("ready", "server is listening", (), 60, repeats=True, mark=True, settled=True, up=True, mends=True,
          moment="while serving"),
     Form("ready", "all slots are idle", (), 60),
+    *ollama.FORMS,
 )  # fmt: skip
 
 
@@ -157,6 +170,8 @@ def starts_anew(boot: Boot, record: Record) -> bool:
     A context that says "KV self size" has one: another cache is another start's, or a draft's where it is small.
     """
     if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
+        return True
+    if record.kind in ollama.PLANNED and boot.of("ready"):
         return True
     buffers, opened = boot.of("kv_buffer"), next(iter(boot.of("draft_context")), None)
     tokens = record.count("n_ctx")

@@ -20,9 +20,14 @@ Tables that somebody wrote by hand say figures of a boot too:
     | mamba cache   | 28 slots (1.43 GB)  | **143 slots**        |
     | KV pool       | 137,408 tok         | 715,136 tok          |
 
+    | fraction | KV tokens | mamba slots |                           or its labels head the columns,
+    |----------|-----------|-------------|                           and a row is a boot
+    | 0.88     | 52,032    | 9           |
+
 A row is read where its label is one that an engine's grammar knows (`TableRow`), and a figure stands in its cell or, as
 of "KV cache (96 K cells, 2/2 seqs)", in the label itself. Two rows at least make a table that is read, as one engine's:
-that which knows more of them. What is read so is marked: somebody tells it, no engine printed it.
+that which knows more of them. A column of differences or of what was reckoned is no boot. What is read so is marked:
+somebody tells it, no engine printed it.
 """
 
 from __future__ import annotations
@@ -78,7 +83,7 @@ _LINE_PREFIX = re.compile(
       | [frb]?["']                                                  # a string in a script or a list
       | [0-9]{1,7}(?:\t|[:-](?![0-9]))                              # cat -n, grep -n, srun --label
       | [\w./-]{1,200}\.(?:log|txt|out|err)[:-](?:[0-9]{1,7}[:-])?  # grep over files
-      | (?![^|\n\v]{0,64}                                          # docker compose; a table's first cell is none
+      | (?<!\|)(?<!\|\x20)(?![^|\n\v]{0,64}                       # docker compose; a table's cell is none
            (?:size|state|tokens|max_|_len|mem|cache|mamba|usage|dtype|buffer|concurrency|eights|slots|pool))
         [A-Za-z][\w.-]{0,63}[\x20\t\0]{1,64}\|(?!\|)
       | [0-9]{4}-[0-9]{2}-[0-9]{2}[T\x20]%(clock)s(?:Z|[+-][0-9]{2}:?[0-9]{2})?[\x20\t]       # docker logs -t, kubectl
@@ -162,8 +167,16 @@ def _in_ascii(match: re.Match[bytes]) -> bytes:
 
 FEWEST_ROWS = 2
 MOST_ROWS, MOST_COLUMNS, LONGEST_CELL = 60, 8, 200
-_TABLE = re.compile(rb"^[ \t]*\|?[ \t]*:?-{2,}+[-:| \t]*+$(?:\n.*\|.*$){1,%d}" % MOST_ROWS, re.MULTILINE)
+_TABLE = re.compile(
+    rb"(?:^(?P<head>[^\n]{0,2000}\|[^\n]{0,2000})\n)?^[ \t]*\|?[ \t]*:?-{2,}+[-:| \t]*+$(?P<rows>(?:\n.*\|.*$){1,%d})"
+    % MOST_ROWS,
+    re.MULTILINE,
+)
+_NO_BOOT = re.compile(
+    rb"delta|\xce\x94|\bdiff|\bchange|\bgain|\bsav|ratio|computed|expect|estimate|predict|formula|theor|planned"
+)
 _GROUPED = rb"[0-9]{1,3}(?:[ ,][0-9]{3}){1,4}|[0-9]{1,12}"
+NUMBER = rb"(?P<figure>[0-9]{1,9}\.[0-9]{1,4})"
 COUNT = rb"(?P<figure>" + _GROUPED + rb")"
 SIZE = rb"(?P<figure>(?:" + _GROUPED + rb")(?:\.[0-9]{1,3})?)[ ]?(?P<unit>[GM])i?B"
 
@@ -193,33 +206,66 @@ class TableReader:
         if b"|" not in text or b"--" not in text:
             return
         for table in _TABLE.finditer(text):
-            best = max((self._read(text, table, name) for name in self._rows), key=len, default=[])
-            columns = max((column for column, _ in best), default=0)
-            if len({record.line for _, record in best}) < FEWEST_ROWS:
-                continue
+            lines = [_cells(line) for line in table["rows"].split(b"\n")[1:]]
+            head = _cells(table["head"] or b"")
+            head = [*[b""] * (max(map(len, lines)) - len(head)), *head] if head else []  # an empty cell opens it
+            first = text.count(b"\n", 0, table.start("rows")) + 2
+            ways = [self._read(first, head, lines, name) for name in self._rows]
+            ways += [self._headed(first, head, lines, name) for name in self._rows] if head else []
+            best = max(ways, key=len, default=[])
             for number, (column, record) in enumerate(sorted(best, key=lambda pair: pair[0])):
                 place = min(table.start() + number, table.end() - 1)
-                yield Found(place, place + 1, replace(record, process=f"column pid={column}" if columns > 1 else ""))
+                yield Found(place, place + 1, replace(record, process=f"column pid={column}"))
 
-    def _read(self, text: bytes, table: re.Match[bytes], engine: str) -> list[tuple[int, Record]]:
-        """The records that an engine reads in a table, each with its column; rows of one kind are one record."""
-        found, first = dict[tuple[int, str], Record](), text.count(b"\n", 0, table.start()) + 1
-        for number, line in enumerate(table[0].split(b"\n")[1:], 1):
-            label, *cells = [cell.strip()[:LONGEST_CELL] for cell in line.strip().strip(b"|").split(b"|")][
-                : MOST_COLUMNS + 1
-            ]
-            row = next((one for one in self._rows[engine] if one.label.search(label.lower())), None)
-            if row is None:
-                continue
+    def _read(self, first: int, head: list[bytes], lines: list[list[bytes]], engine: str) -> list[tuple[int, Record]]:
+        """The records that an engine reads in rows, each with its column; ``first`` is the number of the first line."""
+        told = [not _NO_BOOT.search(cell.lower()) for cell in head]
+        found = _Told(engine)
+        for number, (label, *cells) in enumerate(lines):
+            row = self._labelled(engine, label)
             for column, cell in enumerate(cells, 1):
-                values = _figures(row.figures, cell, label)
-                if values and values[0][0] == row.figures[0][0]:
-                    before = found.get((column, row.kind)) if row.joined else None
-                    figures = (*(before.figures if before is not None else ()), *values)
-                    line_number = before.line if before is not None else first + number
-                    key = (column, row.kind) if row.joined else (column, f"{row.kind} {number}")
-                    found[key] = Record(engine, row.kind, figures, "", line_number, told=True)
-        return [(column, record) for (column, _), record in found.items()]
+                if row is not None and (column >= len(told) or told[column]):
+                    found.add(column, row, f"{row.kind} {number}", _figures(row.figures, cell, label), first + number)
+        return found.records(FEWEST_ROWS)
+
+    def _headed(self, first: int, head: list[bytes], lines: list[list[bytes]], engine: str) -> list[tuple[int, Record]]:
+        """The records that an engine reads in columns, each with its line."""
+        rows = [self._labelled(engine, label) for label in head]
+        found = _Told(engine)
+        for number, cells in enumerate(lines):
+            for column, (row, cell) in enumerate(zip(rows, cells, strict=False)):
+                if row is not None:
+                    values = _figures(row.figures, cell, head[column])
+                    found.add(number, row, f"{row.kind} {column}", values, first + number)
+        return found.records(FEWEST_ROWS)
+
+    def _labelled(self, engine: str, label: bytes) -> _Compiled | None:
+        return next((one for one in self._rows[engine] if one.label.search(label.lower())), None)
+
+
+class _Told:
+    """Records of a table as they are read, by boot; rows of a kind that are ``joined`` are one record."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine, self._found = engine, dict[tuple[int, str], Record]()
+        self._labels: dict[int, set[str]] = {}
+
+    def add(self, boot: int, row: _Compiled, label: str, values: tuple[tuple[str, Value], ...], line: int) -> None:
+        """Take what a cell says in, where its first figure is there."""
+        if not values or values[0][0] != row.figures[0][0]:
+            return
+        key = (boot, row.kind if row.joined else label)
+        before = self._found.get(key)
+        figures = (*(before.figures if before is not None else ()), *values)
+        number = before.line if before is not None else line
+        self._found[key] = Record(self._engine, row.kind, figures, "", number, told=True)
+        self._labels.setdefault(boot, set()).add(label)
+
+    def records(self, fewest: int) -> list[tuple[int, Record]]:
+        """Each with its boot; nothing where no boot has ``fewest`` labels."""
+        if all(len(labels) < fewest for labels in self._labels.values()):
+            return []
+        return [(boot, record) for (boot, _), record in self._found.items()]
 
 
 class _Compiled(NamedTuple):
@@ -234,6 +280,11 @@ class _Compiled(NamedTuple):
     def of(cls, row: TableRow) -> _Compiled:
         figures = tuple((name, re.compile(pattern)) for name, pattern in row.figures)
         return cls(row.kind, re.compile(row.label), figures, row.joined)
+
+
+def _cells(line: bytes) -> list[bytes]:
+    cells = [cell.strip()[:LONGEST_CELL] for cell in line.strip().strip(b"|").split(b"|")]
+    return cells[: MOST_COLUMNS + 1] if line else []
 
 
 def _figures(
@@ -252,4 +303,6 @@ def _value(match: re.Match[bytes]) -> Value:
     unit = groups.get("unit")
     if unit is not None:
         return Printed(text, GIB if unit == b"G" else MIB, len(text.partition(".")[2]))
+    if "." in text:
+        return Printed(text, 1, len(text.partition(".")[2]))
     return int(text) * (1024 if groups.get("kilo") else 1)

@@ -205,6 +205,8 @@ def _found(
         raw = bytes(text[start:end])
         words, places = plain(raw)
         found = [(number, one) for number, find in enumerate(lines.find) for one in find(words)]
+        printed = {one.record.line for _, one in found if one.record.figures and not one.record.told}
+        found = [pair for pair in found if not pair[1].record.told or pair[1].record.line not in printed]
         for number, one in sorted(found, key=lambda pair: pair[1].start):
             record = replace(one.record, line=line + one.record.line - 1)
             record = _with_process(record, raw, places[one.start])

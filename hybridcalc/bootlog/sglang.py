@@ -185,10 +185,12 @@ FORMS = (
 )  # fmt: skip
 
 _SLOTS = rb"(?<![=:])(?P<figure>[0-9][0-9,]{0,11}) slots"
-_LIMIT = rb"^(?P<figure>[0-9]{1,9})\b"
+_LIMIT = rb"^\W{0,4}(?P<figure>[0-9]{1,9})\b"
 ROWS = (
     TableRow("state_pool", rb"mamba (?:cache|pool|slots)|state (?:pool|slots)", (("slots", _SLOTS),)),
     TableRow("state_pool", rb"max_mamba_cache_size", (("slots", _LIMIT),)),
+    TableRow("summary", rb"kv tokens|max_total_num_tokens",
+             (("max_total_num_tokens", rb"^\W{0,4}" + COUNT + rb"(?![0-9.,]| ?[GMK%])"),), joined=True),
     TableRow("summary", rb"kv (?:pool|cache|tokens)|max_total_num_tokens",
              (("max_total_num_tokens", COUNT + rb" tok(?:en)?s?\b"),), joined=True),
     TableRow("capped", rb"is capped", (("max_running_requests", rb"(?:->|\xe2\x86\x92) ?(?P<figure>[0-9]{1,9})\b"),)),

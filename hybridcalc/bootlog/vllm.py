@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT_COUNT, RAISED, SPACE, Form, spelt
+from hybridcalc.bootlog.paste import COUNT, NUMBER, SIZE, TableRow
 
 _ONE_REQUEST = (
     spelt("To serve at least one request")
@@ -179,10 +180,22 @@ FORMS = (
     Form("engine_failed", "EngineCore encountered a fatal error"),
     Form("engine_failed", "EngineCore encountered an issue"),
 )  # fmt: skip
+ROWS = (
+    TableRow("utilization", rb"gpu.?memory.?util", (("utilization", NUMBER),)),
+    TableRow("available", rb"^\W{0,2}kv\W{0,2}$|(?:available |gpu )?kv (?:cache|pool|memory)(?! size)",
+             (("available", SIZE),)),
+    TableRow("kv_size", rb"^\W{0,2}tokens\W{0,2}$|kv (?:cache )?(?:size|tokens)|kv pool",
+             (("tokens", rb"^\W{0,4}" + COUNT + rb"(?![0-9.,]| ?[GMK%])"),)),
+    TableRow("block_size", rb"block.?size", (("tokens", rb"^\W{0,4}" + COUNT),)),
+    TableRow("weights_loaded", rb"^weights|model loading|model weights", (("usage", SIZE),)),
+)  # fmt: skip
+
+
 GRAMMAR = Grammar(
     "vllm",
     "vLLM",
     FORMS,
+    rows=ROWS,
     fragments=rb"Setting att|Padding m|Memory p|Capping|Maximum c|No a|CUDA",
     samples=(b"Avg prompt throughput",),
     workers=("VllmWorkerProcess", "RayWorkerWrapper"),

@@ -8,13 +8,15 @@ Context checkpoints hold a sequence's state, and KV of what is not kept elsewher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.ollama import PLANNED
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, finding, whole_range
@@ -22,7 +24,7 @@ from hybridcalc.diagnosis.boot import Causes, failures
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, fitting, mismatches, named, states
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.findings import Finding
-from hybridcalc.units import MIB, format_bytes
+from hybridcalc.units import GIB, MIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
          ("output_buffer", "output"))  # fmt: skip
@@ -30,7 +32,10 @@ TOTALS = {"kv_buffer": ("kv_total", "kv_self"), "state_buffer": ("state_total",)
 """Lines that say what the buffers of a kind come to."""
 _RESERVED_ANEW = ("compute_buffer", "output_buffer")
 """Kinds of which a device's last line counts: the others are one buffer a line."""
+RECKONED = {"weights_buffer": "planned_weights", "kv_buffer": "planned_kv", "compute_buffer": "planned_compute"}
+"""Lines that say what a loader reckoned with for the buffers of a kind."""
 MOST_CACHES = 6
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([MG])i?B")
 
 
 @dataclass(slots=True)
@@ -71,7 +76,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _recovered(answer)
     parts += _checkpoints(answer, derived)
     parts[:0] = _requests(answer, derived, found, held, question)
-    head = "llama.cpp" + (f", {answer.model_guess}" if answer.model_guess else "")
+    head = ("Ollama" if any(boot.of(kind) for kind in PLANNED) else "llama.cpp") + (
+        f", {answer.model_guess}" if answer.model_guess else ""
+    )
     answer.rows.sort(key=lambda row: int(row.place.removeprefix("line ")) if row.place.startswith("line ") else 10**9)
     if not parts and derived.buffers_bytes:
         parts = [f"{format_bytes(size)} of {name.replace('_', ' ')}" for name, size in derived.buffers_bytes.items()]
@@ -194,8 +201,9 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
         sized = [record for record in answer.boot.of(kind) if record.size("size") is not None]
         if not sized:
             _totalled(answer, sums, kind, name, told)
+            sized, name = _planned(answer, kind, name)
         target = [record for record in sized if id(record) not in drafts]
-        if kind in _RESERVED_ANEW:
+        if kind in _RESERVED_ANEW or (sized and sized[0].kind in PLANNED):
             target = list({record.word("device"): record for record in target}.values())
         for records, words in ((target, name), ([one for one in sized if id(one) in drafts], f"draft {name}")):
             total = _sum(records)
@@ -208,11 +216,10 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
             sums[words.replace(" ", "_")] = int(total)
             host += _sum([record for record in records if _on_host(record)])
             if printed is None or len(records) > 1:
-                parts = " + ".join(_part(record) for record in records)
-                answer.row(f"line {records[0].line}", f"{words} {format_bytes(total)}", f"{parts} MiB")
+                answer.row(f"line {records[0].line}", f"{words} {format_bytes(total)}", _parts(records))
             if kind in totals and printed is None and records is target:
                 said.append(f"{format_bytes(total)} of {name}")
-    if any(answer.boot.of(kind) for kind, _ in KINDS):
+    if sums:
         derived.buffers_bytes, derived.host_buffers_bytes = sums, int(host)
         of_host = f"{format_bytes(host)} of it on the host" if host else ""
         if len(sums) > 1:
@@ -234,18 +241,53 @@ def _on_host(record: Record) -> bool:
     return device.startswith("CPU") or device.endswith("_Host")
 
 
-def _part(record: Record) -> str:
-    size = record.size("size")
-    return " ".join(filter(None, (record.word("device"), size.text if size is not None else "")))
+def _parts(records: Iterable[Record]) -> str:
+    """``CUDA0 48.00 + CUDA1 64.00 MiB``: each device's share, with its unit where they are not all of one."""
+    sizes = [(record.word("device"), size) for record in records if (size := record.size("size")) is not None]
+    units = ["GiB" if size.unit_bytes == GIB else "MiB" for _, size in sizes]
+    last = range(len(sizes) - 1)
+    alike = len(set(units)) == 1
+    texts = [(device, size.text, "" if alike and n in last else units[n]) for n, (device, size) in enumerate(sizes)]
+    return " + ".join(" ".join(filter(None, text)) for text in texts)
+
+
+def _planned(answer: Diagnosis, kind: str, name: str) -> tuple[list[Record], str]:
+    """What a loader reckoned with for the buffers of a kind, where no line prints them; and what it is then called."""
+    if kind not in RECKONED or any(answer.boot.of(total) for total in TOTALS.get(kind, ())):
+        return [], name
+    name = "caches" if kind == "kv_buffer" else name
+    planned = [one for one in answer.boot.of(RECKONED[kind]) if one.size("size") is not None]
+    figure = RECKONED[kind].removeprefix("planned_").replace("compute", "graph")
+    for offload in () if planned else answer.boot.of("planned_offload")[-1:]:
+        if (size := offload.size(figure)) is not None:
+            planned = [replace(offload, figures=(("size", size),))]
+    return planned, name
+
+
+def _reckoned(boot: Boot) -> tuple[Fraction, Fraction] | None:
+    """What all of a model was reckoned to take, and what was free of all devices; None where it is not printed."""
+    offload = next(iter(reversed(boot.of("planned_offload"))), None)
+    needed = (offload.size("needed") if offload is not None else None) or boot.size("planned_total", "size")
+    listed = (offload.word("free") or "").partition("]")[0] if offload is not None else ""
+    free = sum((Fraction(n) * (GIB if unit == "G" else MIB) for n, unit in _SIZE.findall(listed)), Fraction(0))
+    free = free or sum((size.value for one in boot.of("free_on_device") if (size := one.size("free"))), Fraction(0))
+    return (needed.value, free) if needed is not None and free else None
 
 
 def _fitted(answer: Diagnosis) -> None:
     """Why so many layers are on the device: what was projected, free, and to be left free."""
     boot = answer.boot
-    offloaded = next(iter(reversed(boot.of("offloaded"))), None)
+    offloaded = next(iter(reversed(boot.of("offloaded") or boot.of("planned_offload"))), None)
     layers = [offloaded.count(name) for name in ("layers", "of")] if offloaded is not None else [None, None]
     on_device = f"{layers[0]} of {layers[1]} layers are on the device" if None not in layers else ""
     use, free = boot.size("fit_projected", "use"), boot.size("fit_projected", "free")
+    if on_device and layers[0] != layers[1] and (reckoned := _reckoned(boot)) is not None:
+        needed, left = map(format_bytes, reckoned)
+        fix = "a smaller quantization, OLLAMA_KV_CACHE_TYPE=q8_0 or a smaller num_ctx leave room for more"
+        if layers[0] == 0 and reckoned[0] <= reckoned[1]:
+            fix = "no GPU is used: the server's first lines say which it found"
+        answer.find("HC152", f"{on_device}: {needed} are needed for all, {left} are free", fix)
+        return
     if use is None or free is None:
         if on_device and offloaded is not None and layers[0] != layers[1]:
             answer.row(f"line {offloaded.line}", on_device, "")
@@ -312,14 +354,17 @@ def _requests(
     """What the slots, the states and the cells admit of the length and the requests that are asked for."""
     states_of = held.sequences if held is not None and held.counted else None
     slots = answer.boot.count("slots", "n_slots") or derived.sequences or states_of
+    slots = slots or answer.boot.count("context", "n_seq_max")
     length, wanted = question.workload.mean_length, question.workload.wanted
     said, admitted = list[str](), slots
-    if found and length is not None:
-        cells, streams = found[0].cells, found[0].streams
+    cells, streams = (found[0].cells, found[0].streams) if found else _context(answer.boot, slots)
+    if cells and length is not None:
         tokens = f"{int(length):,} tokens"
         if 0 < cells < length:
             many = " of a stream" if streams > 1 else ""
-            need = f"-c {int(length) * streams}" + (" at least" if streams > 1 else " at least for each sequence")
+            need = f"-c {int(length) * max(1, streams)}" + (
+                " at least" if streams > 1 else " at least for each sequence"
+            )
             answer.find("HC151", f"a request of {tokens} does not fit {cells:,} cells{many}", need)
             said.append(f"requests of {tokens} do not fit {cells:,} cells")
             admitted = 0
@@ -328,10 +373,11 @@ def _requests(
     derived.requests = admitted
     if wanted is None:
         fit = f"{requests_text(admitted)} of {int(length):,} tokens fit" if admitted and length is not None else ""
-        if length is not None and not found and (held is not None or answer.boot.of("kv_buffer")):
+        fit += "s" if fit and admitted == 1 else ""
+        if length is not None and not cells and (held is not None or derived.buffers_bytes):
             fit = f"how many requests of {int(length):,} tokens fit is not known: no line prints the KV cells"
             return [*said, fit]
-        return [*said, fit] if fit and found else said
+        return [*said, fit] if fit and cells else said
     if admitted and wanted > admitted:
         over = f"{requests_text(wanted)} are wanted, {admitted} run at once"
         fix = f"-np {wanted}" + (f" -c {int(length) * wanted}" if length is not None else "")
@@ -345,6 +391,27 @@ def _requests(
     elif admitted:
         said.append(f"{requests_text(wanted)} fit {admitted} slots")
     return said
+
+
+def _context(boot: Boot, slots: int | None) -> tuple[int, int]:
+    """Tokens that a sequence may have by the context's own lines, 0 where they do not say; and of how many streams,
+    0 where that is not said.
+    """
+    each = boot.count("slots", "n_ctx_slot") or boot.count("context", "n_ctx_seq") or 0
+    for one in boot.of("context"):  # a runner of Ollama says both in one line, and shares the tokens out
+        n_ctx, sequences = one.count("n_ctx"), one.count("n_seq_max")
+        each = each or (n_ctx // sequences if n_ctx and sequences else 0)
+    unified = "true" in (boot.word("context", "unified"), boot.word("slots", "unified"))
+    return each, 1 if unified else slots or 0
+
+
+def _host_refused(boot: Boot, error: Record) -> Finding:
+    """A model that the host's memory does not hold."""
+    needed, free = error.size("needed"), error.size("free")
+    message = "the host's memory does not hold the model"
+    if needed is not None and free is not None:
+        message += f": {format_bytes(needed.value)} are needed, {format_bytes(free.value)} are free"
+    return finding("HC124", message, "a smaller quantization or num_ctx, or free the host of what else runs on it")
 
 
 def _out_of_memory(boot: Boot, error: Record) -> Finding:
@@ -374,4 +441,5 @@ CAUSES: Causes = {
     "alloc_failed": _buffer_alone,
     "compute_failed": _buffer_alone,
     "weights_failed": _buffer_alone,
+    "host_refused": _host_refused,
 }

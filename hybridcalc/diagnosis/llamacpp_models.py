@@ -138,9 +138,9 @@ def _beside_kv(boot: Boot) -> States | None:
 
 def named(boot: Boot) -> tuple[str, str | None] | None:
     """The name that the log has for its model, and the preset of that name; None where it has none."""
-    said = (boot.word("model_name", "name"), boot.word("loading", "file"))
+    said = (boot.word("model_name", "name"), boot.word("loading", "file"), boot.word("draft_context", "target"))
     for name in (one.rpartition("/")[2] for one in said if one):
-        bare = _FILE.sub("", name.strip())
+        bare = _FILE.sub("", name.partition('"')[0].strip())
         found = find_preset(bare) or find_preset(bare.replace(" ", "-"))
         if found is not None:
             return bare, found[0]

@@ -59,3 +59,41 @@ def test_sentences_with_labels() -> None:
         {"max_mamba_cache_size": 8, "conv_gib": 0.01, "ssm_gib": 0.3, "max_running_requests": 1, "slots_per_request": 5}
     ]
     assert boots("set max_mamba_cache_size=8 and see\n") == []
+
+
+def test_labels_may_head_the_columns() -> None:
+    text = table(
+        "| g | fraction | KV tokens | max_mamba_cache_size |",
+        "| 4 | 0.88 | 52,032 | 9 |",
+        "| 16 | 0.88 | - | 2 (fatal) |",
+    )
+    assert boots(text) == [{"max_total_num_tokens": 52_032, "max_mamba_cache_size": 9}, {"max_mamba_cache_size": 2}]
+    text = table(
+        "| `gpu-memory-utilization` | KV | tokens |", "| 0.50 | 35.45 GiB | 1,114,865 |", "| **0.6** | 46.98 GiB | 1 |"
+    )
+    assert boots(text) == [
+        {"gpu_memory_utilization": 0.5, "available_kv_gib": 35.45, "gpu_kv_cache_tokens": 1_114_865},
+        {"gpu_memory_utilization": 0.6, "available_kv_gib": 46.98, "gpu_kv_cache_tokens": 1},
+    ]
+
+
+def test_differences_and_what_was_reckoned_are_no_boots() -> None:
+    rows = ("| Model weights | 33 GiB | 32 GiB | -1 GiB |", "| Recurrent state | 75 MiB | 301.50 MiB | 4x |")
+    text = table("| | Computed | Measured | Delta |", *rows)
+    assert boots(text) == [{"weights_buffer_mib": 32 * 1024.0, "rs_mib": 301.5}]
+
+
+def test_a_table_that_quotes_an_engines_lines_is_read_once() -> None:
+    text = table(
+        "| | Measured |",
+        "| Model weights | `Vulkan0 model buffer size = 34280.86 MiB` = 33.48 GiB |",
+        "| Recurrent state | `Vulkan0 RS buffer size = 301.50 MiB` |",
+    )
+    assert boots(text) == [{"weights_buffer_mib": 34280.86, "rs_buffer_mib": 301.5}]
+
+
+def test_a_table_behind_a_refusal_is_of_other_boots() -> None:
+    refused = "max_running_requests is capped to 0 by the mamba state cache (max_mamba_cache_size=2, 5 state slots "
+    refused += "per request)\n\n"
+    text = refused + table("| KV tokens | max_mamba_cache_size |", "| 86,528 | 11 |")
+    assert [one["max_mamba_cache_size"] for one in boots(text)] == [2, 11]

@@ -92,3 +92,68 @@ def test_no_tokens_are_no_share_of_any() -> None:
     found = diagnosed("GPU KV cache size: 0 tokens\nMaximum concurrency for 10,000 tokens per request: 1.00x\n")
     assert found.derived.groups_seen is None
     assert "HC140" not in [one.rule for one in found.findings]
+
+
+OLLAMA = """time=2026-05-09T10:33:52.782Z level=INFO source=ggml.go:136 msg="" architecture=qwen35moe \
+file_type=unknown name=Qwen3.6-35B-A3B description="" num_tensors=733
+time=2026-05-09T10:33:53.028Z level=INFO source=runner.go:1284 msg=load request="{Operation:fit LoraPath:[] \
+Parallel:4 BatchSize:512 KvSize:65536 KvCacheType: NumThreads:4}"
+time=2026-05-09T10:33:53.029Z level=INFO source=runner.go:1284 msg=load request="{Operation:commit LoraPath:[] \
+Parallel:1 BatchSize:512 KvSize:16384 KvCacheType: NumThreads:4}"
+time=2026-05-09T10:33:53.100Z level=INFO source=sched.go:491 msg="gpu memory" available="10.3 GiB"
+time=2026-05-09T10:33:53.731Z level=INFO source=ggml.go:494 msg="offloaded 17/41 layers to GPU"
+time=2026-05-09T10:33:53.731Z level=INFO source=device.go:240 msg="model weights" device=CUDA0 size="8.3 GiB"
+time=2026-05-09T10:33:53.731Z level=INFO source=device.go:245 msg="model weights" device=CPU size="11.5 GiB"
+time=2026-05-09T10:33:53.731Z level=INFO source=device.go:251 msg="kv cache" device=CUDA0 size="192.0 MiB"
+time=2026-05-09T10:33:53.731Z level=INFO source=device.go:262 msg="compute graph" device=CUDA0 size="1.1 GiB"
+time=2026-05-09T10:33:53.731Z level=INFO source=device.go:272 msg="total memory" size="21.1 GiB"
+"""
+
+
+def test_a_runner_of_ollama_says_what_it_reckons_with() -> None:
+    """What is committed counts, not what is tried; what is on the host, and why so few layers are not."""
+    found = diagnosed(OLLAMA.replace("\\\n", ""), workload=Workload.at(8192))
+    assert (found.headline, found.derived.requests) == ("Ollama, qwen3.6-35b-a3b", 1)
+    assert [row.arithmetic for row in found.rows[:3]] == [
+        "CUDA0 8.3 + CPU 11.5 GiB",
+        "CUDA0 192.0 MiB",
+        "CUDA0 1.1 GiB",
+    ]
+    assert found.derived.buffers_bytes["caches"] == 192 * 2**20
+    said = next(one.message for one in found.findings if one.rule == "HC152")
+    assert said == "17 of 41 layers are on the device: 21.10 GiB are needed for all, 10.30 GiB are free"
+
+
+@pytest.mark.parametrize("opening", ['msg="offload to cuda"', "msg=offload library=cuda"])
+def test_an_old_ollama_says_why_so_few_layers_are_on_the_device(opening: str) -> None:
+    text = (
+        f"level=INFO source=server.go:168 {opening} layers.requested=-1 layers.model=95 layers.offload=65 "
+        'memory.available="[23.2 GiB 23.2 GiB]" memory.required.full="152.6 GiB" memory.required.kv="752.0 MiB" '
+        'memory.weights.total="132.3 GiB" memory.graph.full="2.0 GiB"\n'
+    )
+    found = diagnosed(text)
+    assert found.derived.buffers_bytes == {"weights": 142_056_043_315, "caches": 752 * 2**20, "compute": 2 * 2**30}
+    assert "152.60 GiB are needed for all, 46.40 GiB are free" in found.findings[0].message
+    real = (
+        text + "llama_kv_cache: CUDA0 KV buffer size = 768.00 MiB\nload_tensors: CUDA0 model buffer size = 20.00 MiB\n"
+    )
+    assert diagnosed(real).derived.buffers_bytes == {"weights": 20 * 2**20, "KV": 768 * 2**20, "compute": 2 * 2**30}
+
+
+def test_a_host_that_does_not_hold_a_model_ends_its_load() -> None:
+    found = diagnosed('error="model requires more system memory (29.9 GiB) than is available (27.4 GiB)"\n')
+    assert found.meaning == "the host's memory does not hold the model: 29.90 GiB are needed, 27.40 GiB are free"
+
+
+def test_a_draft_context_names_the_model_it_is_of() -> None:
+    """Cells that all sequences share hold one request of so many tokens, whatever the slots."""
+    text = (
+        "llama_context: n_ctx = 8192\nllama_context: n_ctx_seq = 8192\nllama_context: kv_unified = {}\n"
+        "llama_kv_cache: CUDA0 KV buffer size = 512.00 MiB\n"
+        "llama_memory_recurrent: size = 598.50 MiB ( 4 cells, 64 layers, 4 seqs 0 rs_seq), R (f32): 22.50 MiB, "
+        "S (f32): 576.00 MiB\n"
+        "srv load_model: creating MTP draft context against the target model '/m/Qwen3.8-27B-UD-Q4_K_M.gguf'\n"
+    )
+    shared, apart = (diagnosed(text.format(word), workload=Workload.at(8192)) for word in ("true", "false"))
+    assert shared.model_guess == "qwen3.8-27b"
+    assert (shared.derived.requests, apart.derived.requests) == (1, 4)

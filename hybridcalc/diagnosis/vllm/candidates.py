@@ -103,7 +103,7 @@ def _by_form(boot: Boot) -> Release:
     """What the form of the capacity lines and the meaning of the tokens leave."""
     tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
     one_line = RELEASES.oldest_with("one_capacity_line", True)
-    if tokens is None or concurrency is None:
+    if tokens is None or concurrency is None or tokens.told:
         return Release(None, tuple(dict.fromkeys((RELEASES.newest, one_line, *RELEASES.recorded))))
     count, times, length = tokens.count("tokens"), concurrency.size("concurrency"), concurrency.count("max_model_len")
     if count is not None and times is not None and length is not None and not is_capacity(count, times, length):
