@@ -19,7 +19,7 @@ from hybridcalc.checks.words import LEFT_EMPTY, SharedValues, located_at
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES, Finding
-from hybridcalc.manifests.find import Contents, find_files, mention, read_file
+from hybridcalc.manifests.find import Contents, find_files, mention, plain_launch, read_file
 from hybridcalc.manifests.records import FILLED_IN, Deployment, Passed, Trouble
 from hybridcalc.shell.source import Source
 from hybridcalc.shell.variables import FROM_CALLER
@@ -265,6 +265,8 @@ def _pattern(one: Checked) -> Trouble | None:
         message = "a --config file of a model that is named elsewhere"
     elif one.kind == "script" and any(item.why in (FROM_CALLER, LEFT_EMPTY) for item in one.opened):
         message, fix = ("a launcher: whoever starts it names the model and adds flags", "give the file, and --set")
+    elif one.model is not None:
+        return None
     elif one.kind == "Dockerfile":
         message, fix = "an image: whoever runs it names the model", "check what runs it"
     elif one.kind in ("flags", "values"):
@@ -295,15 +297,14 @@ def _set_aside(
 
 def _unread(path: str, source: Source, *, named: bool) -> FileResult | None:
     """What is to be said of a file in which no launch was read: where it speaks of one."""
-    if not named:
-        speaks = ENGINES.launchers.speaks_of_launch(source.text) is not None
-        return FileResult(path, (), (), unread=True) if speaks else None
-    said = mention(source.text)
+    said = mention(source.text) if named else plain_launch(source.text)
     if said is None:
-        return None
+        speaks = not named and next(ENGINES.launchers.starts_in(source.text), None) is not None
+        return FileResult(path, (), (), unread=True) if speaks else None
     line = source.place(said[0]).line
     message = f"{said[1]}, and no launch was read in it: {' '.join(source.line(line).split())[:60]}"
-    return FileResult(path, (), (Trouble(source.path, line, message, UNREAD_FIX, unreadable=False),), unread=True)
+    trouble = Trouble(source.path, line, message, UNREAD_FIX, unreadable=False, given=named)
+    return FileResult(path, (), (trouble,), unread=True)
 
 
 def _grouped(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:

@@ -35,6 +35,9 @@ _HINT = re.compile(
 """What a file must hold to be worth parsing, where it names no engine."""
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
+FOLLOWING = 400
+"""Characters behind what starts an engine in which its flags are looked for."""
+STARTS = "starts an engine, or runs its image"
 PASSED_HEAD_BYTES = 65_536
 """How far a file that has to be named is looked into for a launch."""
 _PATTERN_OF = re.compile(r"(?<=\w)(\.(j2|jinja2?|tmpl|tpl|template|example|sample|dist))+$")
@@ -110,11 +113,20 @@ def read_file(
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 
 
+def plain_launch(text: str) -> tuple[int, str] | None:
+    """Where a text starts an engine or runs its image and sizing flags follow, and how."""
+    for begin in ENGINES.launchers.starts_in(text):
+        words = re.findall(r"(?<![\w-])--?[A-Za-z][\w-]+", text[begin : begin + FOLLOWING])
+        if any(not engine.flags.by_spelling.keys().isdisjoint(words) for engine in ENGINES.values()):
+            return begin, STARTS
+    return None
+
+
 def mention(text: str) -> tuple[int, str] | None:
     """Where a text speaks of a launch, and how: an engine's module or image, else two of its sizing flags."""
-    begin = ENGINES.launchers.speaks_of_launch(text)
+    begin = next(ENGINES.launchers.starts_in(text), None)
     if begin is not None:
-        return begin, "starts an engine, or runs its image"
+        return begin, STARTS
     for engine in ENGINES.values():
         seen: set[str] = set()
         for match in _sizing_flags(engine).finditer(text):
@@ -146,6 +158,9 @@ def _may_hold(name: str, path: str) -> bool | Passed:
         return b'"apiVersion"' in head_of(path, JSON_HEAD_BYTES)
     if (form := _by_name(lowered)) is not None:
         return form.walked or (_speaks(form, path) and Passed(path))
+    if lowered != name.lower() and "." not in lowered:  # a template without a kind of its own
+        text = head_of(path, PASSED_HEAD_BYTES).decode("utf-8", errors="replace")
+        return any(form.looks(text) for form in FORMATS)
     return "." not in lowered and head_of(path, 2) == b"#!"
 
 
@@ -206,7 +221,7 @@ def _read_guide(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Dep
             script = run_script(held, known, outside)
             yield from _started(script, held, outside, beside)
             known = script.variables.visible()
-        elif kind in _NAMED and ENGINES.launchers.speaks_of_launch(block.text.text) is not None:
+        elif kind in _NAMED and next(ENGINES.launchers.starts_in(block.text.text), None) is not None:
             with suppress(InputError):  # a part of a manifest is none
                 yield from _NAMED[kind].read(block.text, outside, beside)
 
@@ -326,6 +341,10 @@ FORMATS = (
     ),
     Format("notebook", re.compile(r".*\.ipynb"), _NO_LOOK, _lazy("documents", "read_yaml"), walked=False, shell=False),
     Format("guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), _NO_LOOK, _read_guide, walked=False),
+    Format(
+        "others", re.compile(r".*\.(nix|toml|plist|fish|nu|jsonnet|libsonnet|cue|cfg|properties)"), _NO_LOOK,
+        lambda *_: iter(()), shell=False,
+    ),
     Format(
         "documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _lazy("documents", "read_yaml"), shell=False,
     ),

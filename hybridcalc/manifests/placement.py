@@ -51,7 +51,7 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
         if match is not None and inner is not None:
             return int(match[1]), mapping.source.place(inner.begin, inner.end)
     count = next(filter(None, map(mapping.scalar, COUNTS)), None)
-    if count is not None and count.value.isdecimal() and len(count.value) < 5:
+    if count is not None and _is_count(count.value):  # 0: what runs on the host's processors
         return int(count.value), count.source.place(count.begin, count.end)
     return None, None
 

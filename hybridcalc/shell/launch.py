@@ -239,14 +239,15 @@ class Launchers:
         """Whether a command may start an engine, or a shell or a container that does."""
         return any(self.spoken.search(word) or _base(word) in SHELLS | RUNTIMES for word in words)
 
-    def speaks_of_launch(self, text: str) -> int | None:
-        """The offset at which a line of a text looks like a launch: neither a comment nor something that is printed."""
-        begin = 0
-        for match in self.telling.finditer(text):
-            begin = text.rfind("\n", begin, match.start()) + 1 or begin
-            if SAID.match(text, begin) is None:
-                return match.start()
-        return None
+    def starts_in(self, text: str) -> Iterator[int]:
+        """The offsets at which lines of a text look like a launch: neither a comment nor something that is printed."""
+        following = {name: text.find(name) for name in self.names}
+        while near := [at for at in following.values() if at >= 0]:
+            begin, end = text.rfind("\n", 0, min(near)) + 1, text.find("\n", min(near)) % (len(text) + 1)
+            match = self.telling.search(text, begin, end)
+            if match is not None and SAID.match(text, begin) is None:
+                yield match.start()
+            following = {name: text.find(name, end) if 0 <= at < end else at for name, at in following.items()}
 
     def calls_engine(self, text: str) -> bool:
         """Whether Python source seems to start an engine: by its class or its launcher, in a list of words too."""
@@ -254,7 +255,7 @@ class Launchers:
         imported = re.search(rf"(?m)^[ \t]*(?:from|import)[ \t]+(?:{self.named.pattern})\b", text) is not None
         if imported and re.search(rf"\b(?:{classes})\(", text) is not None:
             return True
-        return self.speaks_of_launch(re.sub(r"""["'],\s*["']""", " ", text)) is not None
+        return next(self.starts_in(re.sub(r"""["'],\s*["']""", " ", text)), None) is not None
 
     def shows_launch(self, text: str) -> bool:
         """Whether a line of a guide is a launch, or says the image of one: it begins with it, behind a prompt,
