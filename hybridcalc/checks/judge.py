@@ -282,10 +282,10 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
     flag = words.given.get(engine.model_flag)
     stands = (flag.value or flag.flag) if flag is not None else next((w for w in deployment.words if w == named), None)
     place = deployment.place if stands is None else stands.place
-    why = "no preset has the name of this path's last part" if named else "no flag names the model"
-    fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
-    shown = printable((named or "the model")[:80])
-    return _Model(named, opened=(Open(shown, engine.model_flag, why, fix, *place[:3]),))
+    why = "no preset has the name of this path's last part" if text else "no flag names the model"
+    fix = f"give --model {text[:60]}=PRESET" if text else "give --model PRESET"
+    shown = printable((text or "the model")[:80])
+    return _Model(text, opened=(Open(shown, engine.model_flag, why, fix, *place[:3]),))
 
 
 def _memory(deployment: Deployment, settings: Settings) -> Known:

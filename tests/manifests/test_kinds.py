@@ -312,3 +312,40 @@ def test_a_router_serves_what_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("llama-server --models-dir /models --models-max 2 -c 8192\n")
     (one,) = check_paths([str(tmp_path / "run.sh")], Settings(), {}).checked
     assert (one.opened, one.model) == ((), None)
+
+
+NIX = """{
+  systemd.services.vllm.serviceConfig.ExecStart = ''
+    ${pkgs.vllm}/bin/vllm serve org/m --max-model-len 8192
+  '';
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("flake.nix", NIX, 3),
+        ("a.sh", 'pkill -f llama-server\n"$LLAMA" \\\n  -hf org/m -c 8192\n', 1),
+        ("a.sh", "docker pull vllm/vllm-openai\n", 0),
+        ("flake.nix", "{ home.packages = [ pkgs.llama-cpp ]; # llama-server\n}\n", 0),
+    ],
+)
+def test_a_walk_names_what_plainly_starts_an_engine_and_was_not_read(
+    tmp_path: Path, name: str, text: str, line: int
+) -> None:
+    """Flags behind what starts it say so; a name alone does not."""
+    (tmp_path / name).write_text(text)
+    report = check_paths([str(tmp_path)], Settings(), {})
+    assert [trouble.line for trouble in report.troubles] == [line] * bool(line)
+    assert report.exit_code("error", allow_unresolved=False) == (3 if line else 0)
+
+
+def test_a_template_without_a_kind_is_told_by_its_content(tmp_path: Path) -> None:
+    """As Terraform has the values of a chart; what has no GPU is not held against its ranks."""
+    (tmp_path / "gpu-a.tpl").write_text(
+        "engine:\n  modelSpec:\n  - repository: vllm/vllm-openai\n    tag: v0.29.0\n    modelURL: org/m\n"
+        "    requestGPU: 0\n    vllmConfig: {maxModelLen: 8192}\n"
+    )
+    (one,) = check_paths([str(tmp_path)], Settings(), {}).checked
+    assert (one.model, one.version, one.gpus, one.findings) == ("org/m", "0.29.0", None, ())
