@@ -161,7 +161,7 @@ def model_near(holder: Fields, way: Way | None = None) -> Word | None:
                 path = next((v for k, v in value.entries() if kebab(k.value) in ("path", "name", "repo")), None)
                 if isinstance(path, Scalar) and (word := path.known()) is not None:
                     return word
-    return None
+    return next(filter(None, map(model_field, way.below())), None) if way is not None else None
 
 
 def kserve(node: Fields, way: Way, arguments: list[Word], env: Mapping[str, Setting]) -> Launch | None:

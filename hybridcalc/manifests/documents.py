@@ -70,7 +70,15 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
             yield Deployment(source, f"{engine} --config", "", launch)
         else:
             others.append(node)
-    yield from read_documents(others, outside, beside.config_map)
+    yield from read_documents(others, outside, beside.config_map, _base(source, beside))
+
+
+def _base(source: Source, beside: Beside) -> Mapping | None:
+    """The values of a chart that a file beside them changes, as its name says: ``values-prod.yaml``."""
+    name = source.path.rpartition("/")[2]
+    held = beside("values.yaml") if "values" in name and name != "values.yaml" else None
+    nodes = documents(held) if held is not None else []
+    return nodes[0] if nodes and isinstance(nodes[0], Mapping) else None
 
 
 def _is_schema(node: Mapping) -> bool:

@@ -35,6 +35,8 @@ _HINT = re.compile(
 """What a file must hold to be worth parsing, where it names no engine."""
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
+_CONTAINER = re.compile(r"(?m)^[ \t-]*(?:command|args|image):")
+"""What a template of a container has, and one of a service or a role beside it has not."""
 FOLLOWING = 400
 """Characters behind what starts an engine in which its flags are looked for."""
 STARTS = "starts an engine, or runs its image"
@@ -101,6 +103,8 @@ def read_file(
         if template is not None:
             line = source.place(template).line
             engine = ENGINES.launchers.spoken.search(source.text.lower()) is not None
+            engine = engine and (_CONTAINER.search(source.text) or mention(source.text)) is not None
+            engine = engine and "kind: CustomResourceDefinition" not in source.text
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
         if not _is_known(source):

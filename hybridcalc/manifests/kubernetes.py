@@ -50,8 +50,10 @@ NO_WORKER = re.compile(
 """Components beside the workers, by type or name; only arguments without a launcher are judged by it."""
 
 
-def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps) -> Iterator[Deployment]:
-    """Every deployment of the documents of a file."""
+def read_documents(
+    nodes: list[Node], outside: Outside, config_maps: ConfigMaps, base: Fields | None = None
+) -> Iterator[Deployment]:
+    """Every deployment of the documents of a file, which changes values of a ``base``."""
     own = {name: data for node in nodes if isinstance(node, Fields) for name, data in shared(node)}
 
     def lookup(name: str) -> Fields | None:
@@ -66,7 +68,7 @@ def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps)
         if node.string("kind") in RUNTIMES and lookup(f"uses:{node.string('metadata', 'name')}") is not None:
             continue  # read where a service names it
         if node.string("kind") not in ("ConfigMap", "Secret"):
-            yield from _walk(node, Way((), (node,)), reading)
+            yield from _walk(node, Way((), (node,), base), reading)
     for node in _flattened(nodes):
         for name, data in config_map(node):
             yield from _scripts(name, data, reading)

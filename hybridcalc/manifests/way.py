@@ -1,6 +1,6 @@
 """Where in a Kubernetes document is a mapping, and what do all documents of a file share?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hybridcalc.manifests.placement import hardware, replicas
@@ -22,14 +22,24 @@ UNNAMED = frozenset({
 
 
 class Way(NamedTuple):
-    """The way from a document to a mapping: keys and mappings, the document first, the mapping itself last."""
+    """The way from a document to a mapping: keys and mappings, the document first, the mapping itself last; ``base``
+    is the document whose values this one changes.
+    """
 
     keys: tuple[str, ...]
     mappings: tuple[Fields, ...]
+    base: Fields | None = None
 
     def down(self, key: str, mapping: Fields) -> "Way":
         """One step on."""
-        return Way((*self.keys, key), (*self.mappings, mapping))
+        return Way((*self.keys, key), (*self.mappings, mapping), self.base)
+
+    def below(self) -> Iterator[Fields]:
+        """The mappings of the base at the same place, the nearest first."""
+        for length in range(len(self.keys), -1, -1):
+            held = self.base.mapping(*self.keys[:length]) if self.base is not None and length else self.base
+            if held is not None:
+                yield held
 
     @property
     def kind(self) -> str:

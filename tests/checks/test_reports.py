@@ -34,7 +34,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b,100%.sh").write_text(SCRIPT)
     (tmp_path / "broken.yaml").write_text("# sglang\na: [\n")
-    (tmp_path / "chart.yaml").write_text("sglang: {{ .Values.x }}\nb: {{- end }}\n")
+    (tmp_path / "chart.yaml").write_text("sglang: {{ .Values.x }}\nb: {{- end }}\nargs: []\n")
     return check_paths(["."], Settings(), {})
 
 

@@ -117,7 +117,7 @@ def test_a_path_that_is_not_there_is_trouble_of_its_own(tmp_path: Path) -> None:
 
 def test_a_template_is_to_be_rendered(tmp_path: Path) -> None:
     chart = tmp_path / "deployment.yaml"
-    chart.write_text("kind: Deployment\nspec:\n  {{- if .Values.sglang }}\n  a: b\n  {{- end }}\n")
+    chart.write_text("kind: Deployment\nspec:\n  {{- if .Values.sglang }}\n  args: []\n  {{- end }}\n")
     (trouble,) = read(chart).troubles
     assert (trouble.line, trouble.message, trouble.unreadable) == (3, "a template", False)
     assert "helm template" in trouble.fix

@@ -349,3 +349,22 @@ def test_a_template_without_a_kind_is_told_by_its_content(tmp_path: Path) -> Non
     )
     (one,) = check_paths([str(tmp_path)], Settings(), {}).checked
     assert (one.model, one.version, one.gpus, one.findings) == ("org/m", "0.29.0", None, ())
+
+
+def test_values_that_change_those_of_a_chart_have_its_model(tmp_path: Path) -> None:
+    """At the same place of ``values.yaml``, or above it; what the file itself names comes first."""
+    (tmp_path / "values.yaml").write_text("LLM_MODEL_ID: org/a\nvllm: {LLM_MODEL_ID: org/b}\n")
+    flags = "vllm:\n  extraCmdArgs: [--max-num-seqs, '4', --max-model-len, '8']\n"
+    (one,) = read(tmp_path, "gaudi-values.yaml", flags)
+    assert shown(one)[1] == "org/b"
+    (one,) = read(tmp_path, "own-values.yaml", f"{flags}  model: org/c\n")
+    assert shown(one)[1] == "org/c"
+    (one,) = read(tmp_path, "deploy.yaml", flags)
+    assert shown(one)[1] is None
+
+
+def test_templates_of_a_chart_that_start_nothing_are_not_named(tmp_path: Path) -> None:
+    for name, body, named in (("service", "  port: 1", False), ("deployment", "  args: []", True)):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text('{{- if .Values.on }}\nkind: X\nname: {{ include "vllm.name" . }}\n' + body + "\n{{- end }}\n")
+        assert bool(check_paths([str(path)], Settings(), {}).troubles) is named
