@@ -20,9 +20,13 @@ from pathlib import Path
 from statistics import median
 
 from hybridcalc.reuse.requests import Workload
-from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.workloads import parse_workload
+
+try:
+    from hybridcalc.reuse.sglang import sglang_policy
+except ImportError:  # where an older checkout, measured beside, has it
+    from hybridcalc.reuse.policy import sglang_policy  # type: ignore[attr-defined,no-redef]
 
 SHORT = (
     ("chat:sessions=200,turns=3,user=120,output=60,rounds=300", 400),

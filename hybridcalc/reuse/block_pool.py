@@ -78,7 +78,7 @@ class PooledCache(PrefixCache):
     def _evict_oldest(self) -> bool:
         """Free the state or the page of KV that was used longest ago; False where running requests use all."""
         state = next((node for node in self.states if not node.locks), None)
-        leaf = next((node for node in self.kv_order if not node.users and not node.children), None)
+        leaf = next((node for node in self.kv_order if not node.users and node.below is None), None)
         if leaf is None or (state is not None and self.states[state] < self.kv_order[leaf]):  # type: ignore[operator]
             return self._evict()
         above = leaf.depth - self.policy.page

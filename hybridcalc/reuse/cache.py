@@ -12,15 +12,17 @@ tiers.py's (SGLang), or another cache (``behind``, vLLM). Units: slots, tokens.
 Source: SGLang mem_cache/unified_radix_cache.py, mem_cache/unified_cache/components/mamba.py (0.5.23).
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hybridcalc.reuse.policy import NO_CAP, Policy
+from hybridcalc.reuse.recency import Recency
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.tree import Ends, Ids, Node, RadixTree
 
-MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 1024, 2
+MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 1024, 1
 """KV without any state below it is only good for finding branching points. Without a limit on KV the oldest is dropped
 beyond this many leaves that no running request uses, so that memory is bounded by the cache and not by the length of a
 trace. A leaf is as old as the moment since which it has had no state."""
@@ -63,8 +65,6 @@ class PrefixCache:
         self.capacity = slots if checkpoint_slots is None else checkpoint_slots
         self.shared = count_running and checkpoint_slots is None
         self.count_running, self.kv_tokens, self.behind = count_running, kv_tokens, behind
-        self.tree = RadixTree(policy.page)
-        self.states: OrderedDict[Node, None] = OrderedDict()
         self.kv_order: OrderedDict[Node, None] = OrderedDict()
         self.bare: OrderedDict[Node, None] = OrderedDict()
         self.most_bare = max(MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT * self.capacity)
@@ -72,10 +72,12 @@ class PrefixCache:
         self.evictions = self.lost_to_kv = self.capped = self.kv_evictions = self.host_hits = self.most_cached = 0
         self.stored_tokens = self.stored_states = self.loaded_tokens = self.loaded_states = 0
         self.alone = not (count_running or kv_tokens is not None or behind is not None)
-        self.leaves_go = kv_tokens is None and policy.kv_with_state
+        self.tree = RadixTree(policy.page)
+        self.states: OrderedDict[Node, None] = Recency() if self.alone else OrderedDict()  # type: ignore[assignment]
         plain = not (policy.at_ends or policy.on_blocks)
         self.steps = (policy.grid, policy.prefill_chunk, policy.decode_grid, plain)
         """Of the policy, and whether it is SGLang's with extra buffers."""
+        self.path_cap, self.kv_goes = policy.path_cap, policy.kv_with_state
 
     @property
     def free(self) -> int:
@@ -100,7 +102,7 @@ class PrefixCache:
         """`serve` where the cache is ``alone``: no locks, no limit on KV, no host tier."""
         tree, states = self.tree, self.states
         grid, chunk, decode_grid, plain = self.steps
-        node, reused = tree.match(ids, ends, prompt - 1)
+        node, reused, index = tree.match(ids, ends, prompt - 1)
         hit = reused.depth
         if hit:
             states.move_to_end(reused)
@@ -112,11 +114,18 @@ class PrefixCache:
             depth = hit + (prompt - hit) // grid * grid
             if hit < junction < depth and (junction - hit) % grid == 0:
                 depth = junction
-            node = self._save(node, ids, ends, depth)
+            if index >= 0 and depth > node.depth:
+                node = self._hold_state(tree.add(node, ids[index], ids, ends, index, depth))
+            else:
+                node = self._save(node, ids, ends, depth)
         total = ends[-1]
         if plain:
             if (depth := (total - 1) // decode_grid * decode_grid) > prompt:
-                self._save(node, ids, ends, depth)
+                if node.below is None and index >= 0:
+                    index = bisect_right(ends, node.depth, index)
+                    self._hold_state(tree.add(node, ids[index], ids, ends, index, depth))
+                else:
+                    self._save(node, ids, ends, depth)
             return hit
         for depth in self.policy.decode_states(prompt, total):
             node = self._save(node, ids, ends, depth)
@@ -127,7 +136,7 @@ class PrefixCache:
     def start(self, request: Request) -> Run:
         """Look the prompt up, copy the state that it hits, take slots and KV. Raises NoRoom, and then holds nothing."""
         ids, ends, prompt, _, _ = request
-        node, reused = self.tree.match(ids, ends, prompt - 1)
+        node, reused, _ = self.tree.match(ids, ends, prompt - 1)
         self._touch_kv(node)
         reused = self._found(reused)
         own = self.policy.own_slots if self.count_running else 0
@@ -236,25 +245,33 @@ class PrefixCache:
     def _save(self, node: Node, ids: Ids, ends: Ends, depth: int) -> Node:
         """Save the state at ``depth`` of a request of which ``node`` is on the path; the node that holds it."""
         node = self.tree.insert(node, ids, ends, depth)
-        states = self.states
         if node.state:
-            states.move_to_end(node)
+            self.states.move_to_end(node)
             return node
-        bare = self.bare
-        if bare:  # neither the node, which will hold a state, nor its parent is a leaf without one
-            if node in bare:
-                del bare[node]
-            elif node.parent is not None and node.parent in bare:
-                del bare[node.parent]
+        if node.below is None:
+            self.bare.pop(node, None)
+        return self._hold_state(node)
+
+    def _hold_state(self, node: Node) -> Node:
+        """Hold the state of a node, which has none and is not noted as a leaf without one."""
+        states, parent = self.states, node.parent
+        if parent is not None and parent.below is node and not parent.state:
+            self.bare.pop(parent, None)
         node.state = True  # before anything is evicted: what evicting drops beside may be any leaf without a state
-        if len(states) + (self.own if self.shared else 0) >= self.capacity:
-            if not self._evict():
+        if self.alone:
+            states.add(node)  # type: ignore[attr-defined]
+            held = len(states)
+            if held > self.capacity:
+                self._evict()
+            elif held > self.most_cached:
+                self.most_cached = held
+        else:
+            if self.free <= 0 and not self._evict():
                 node.state = False
                 return node
-        elif len(states) >= self.most_cached:
-            self.most_cached = len(states) + 1
-        states[node] = None
-        if self.policy.path_cap != NO_CAP:
+            states[node] = None
+            self.most_cached = max(self.most_cached, len(states))
+        if self.path_cap != NO_CAP:
             self._cap_path(node)
         return node
 
@@ -277,36 +294,39 @@ class PrefixCache:
 
     def _evict(self) -> bool:
         """Free the slot of the least recently used state that no running request holds; False where all are held."""
-        states = self.states
-        for node in states:
-            if not node.locks:
-                break
-        else:
+        if not self.alone:
+            for node in self.states:
+                if not node.locks:
+                    self.evictions += 1
+                    self._drop(node)
+                    return True
             return False
+        node = self.states.pop_oldest()  # type: ignore[attr-defined]  # nothing is held: `_drop` and `_remove` are spelt out, for speed
         self.evictions += 1
-        if node.users or not self.leaves_go:
-            self._drop(node)
-            return True
-        del states[node]  # `_drop` and `_remove`, spelt out for what nothing holds
         node.state = False
-        if node.children:
+        if node.below is not None:
             return True
-        parent, tree = node.parent or self.tree.root, self.tree
-        del parent.children[node.key]
-        tree.tokens -= node.depth - parent.depth
-        node.parent = None
-        if not (parent.children or parent.state or parent.users) and parent.parent is not None:
-            bare = self.bare
-            bare[parent] = None
-            if len(bare) > self.most_bare:
-                self._trim()
+        bare, parent = self.bare, node.parent or self.tree.root
+        if self.kv_goes:
+            if parent.below is node:
+                parent.below = None
+            else:
+                parent.drop(node)
+            self.tree.tokens -= node.depth - parent.depth
+            node.parent = None
+            if parent.below is not None or parent.state or parent.parent is None:
+                return True
+            node = parent
+        bare[node] = None
+        if len(bare) > self.most_bare:
+            self._trim()
         return True
 
     def _drop(self, node: Node) -> None:
         """Give up a state; a leaf's KV goes with it."""
         self._tombstone(node)
-        if not node.children:
-            if self.policy.kv_with_state and not node.users:
+        if node.below is None:
+            if self.kv_goes and not node.users:
                 self._remove(node)
             else:
                 self._note_bare(node)
@@ -333,23 +353,25 @@ class PrefixCache:
             self._trim()
 
     def _trim(self) -> None:
-        """Delete the oldest leaves without a state beyond their bound."""
-        bare, tree, most = self.bare, self.tree, self.most_bare
-        while len(bare) > most:
-            oldest, _ = bare.popitem(last=False)
-            if oldest.users:
-                continue  # noted again when it is let go
-            parent = oldest.parent or tree.root  # `RadixTree.remove` and `is_bare`, spelt out
-            del parent.children[oldest.key]
-            tree.tokens -= oldest.depth - parent.depth
-            oldest.parent = None
-            if not (parent.children or parent.state or parent.users) and parent.parent is not None:
-                bare[parent] = None
+        """Beyond their bound delete the oldest leaves without a state, each with what is above for it alone."""
+        bare, tree = self.bare, self.tree
+        while len(bare) > self.most_bare:
+            node, _ = bare.popitem(last=False)
+            while not (node.state or node.users) and (parent := node.parent) is not None:
+                if parent.below is node:
+                    parent.below = None
+                else:
+                    parent.drop(node)
+                node.parent = None
+                tree.tokens -= node.depth - parent.depth
+                if parent.below is not None:
+                    break
+                node = parent
 
     def _cap_path(self, tail: Node) -> None:
         """SGLang's --mamba-max-states-per-path: shallow states inside the path go; the tail, forks and locked stay."""
         holders = [node for node in self._path(tail) if node.state]
-        excess = len(holders) - self.policy.path_cap
+        excess = len(holders) - self.path_cap
         for node in reversed(holders):
             if excess <= 0 or node is tail:
                 break
@@ -382,7 +404,7 @@ class PrefixCache:
         if self.kv_tokens is None:
             return True
         while self.kv_held + tokens > self.kv_tokens:
-            leaf = next((node for node in self.kv_order if not node.users and not node.children), None)
+            leaf = next((node for node in self.kv_order if not node.users and node.below is None), None)
             if leaf is None:
                 return False
             self._forget(leaf)
@@ -404,4 +426,4 @@ class PrefixCache:
 
 def is_bare(node: Node) -> bool:
     """Whether a node is a leaf of the tree without a state that nothing uses."""
-    return not (node.children or node.state or node.host or node.users) and node.parent is not None
+    return node.below is None and not (node.state or node.host or node.users) and node.parent is not None

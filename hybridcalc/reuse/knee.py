@@ -115,6 +115,16 @@ class StackOrder(OrderedDict[Node, None]):
         super().__delitem__(node)
         self._change(self.stamps.pop(node), -1)
 
+    def add(self, node: Node) -> None:
+        """A state that is used for the first time."""
+        self[node] = None
+
+    def pop_oldest(self) -> Node:
+        """Give up the state used longest ago."""
+        node = next(iter(self))
+        del self[node]
+        return node
+
     def _stamp(self, node: Node) -> None:
         if self.last == len(self.counts) - 1:
             self._renew()

@@ -47,7 +47,8 @@ class TieredCache(PrefixCache):
         self.ends: list[tuple[int, int, Node]] = []
         """Ends of paths that may be on the host alone, by when they were used, to be looked at again when taken."""
         self.clock = count(1)
-        self.alone = self.leaves_go = False
+        self.alone = False
+        self.states = OrderedDict()
 
     @property
     def kv_held(self) -> int:
@@ -162,7 +163,7 @@ class TieredCache(PrefixCache):
 
     def _drop(self, node: Node) -> None:
         self._tombstone(node)
-        if not node.users and not any(not child.gone for child in node.children.values()):
+        if not node.users and not any(not child.gone for child in node.children):
             self._leave(node)
 
     def _tombstone(self, node: Node) -> None:
@@ -179,12 +180,12 @@ class TieredCache(PrefixCache):
             self.kv_order.pop(node, None)
             self._note_end(node)
             return
-        for child in list(node.children.values()):
+        for child in node.children:
             self._leave_host(child)
         self._remove(node)
 
     def _leave_host(self, node: Node) -> None:
-        for child in list(node.children.values()):
+        for child in node.children:
             self._leave_host(child)
         self._remove(node)
 
@@ -257,8 +258,8 @@ class TieredCache(PrefixCache):
 
 
 def _is_host_end(node: Node) -> bool:
-    return node.gone and node.kept and not node.children and not node.users
+    return node.gone and node.kept and node.below is None and not node.users
 
 
 def _ends_on_gpu(node: Node) -> bool:
-    return all(child.gone for child in node.children.values())
+    return all(child.gone for child in node.children)

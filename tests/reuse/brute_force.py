@@ -189,7 +189,9 @@ class BruteForce:
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
 
     def _trim(self, spared: tuple[tuple[Hashable, int], ...] | None = None) -> None:
-        """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``."""
+        """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``, each
+        with those above that are only there for it.
+        """
         while True:
             ends = [
                 path
@@ -200,7 +202,11 @@ class BruteForce:
             self.bare += [path for path in ends if path not in self.bare]
             if len(self.bare) <= self.most_bare:
                 return
-            self.stretches = [stretch for stretch in self.stretches if stretch[0] != self.bare[0]]
+            gone = self.bare[0]
+            while gone and gone not in self.states and gone != spared and not self._branches(gone):
+                begin = next(begin for path, begin in self.stretches if path == gone)
+                self.stretches.remove((gone, begin))
+                gone = gone[:begin]
 
     def _split(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         """End a stretch at ``path`` where one runs through it."""

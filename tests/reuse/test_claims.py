@@ -137,7 +137,7 @@ def test_a_path_cap_gives_up_interior_states_and_keeps_forks_and_the_tail() -> N
         cache.serve(request)
     assert len(cache.states) == 2
     assert cache.capped > 0
-    assert max(cache.states, key=lambda node: node.depth).children == {}
+    assert max(cache.states, key=lambda node: node.depth).children == []
 
 
 def test_lazy_buffers_and_no_buffer_hold_fewer_slots_beside_the_states() -> None:

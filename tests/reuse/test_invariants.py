@@ -113,8 +113,8 @@ class Serving(RuleBasedStateMachine):
         nodes = set(self.cache.tree.nodes())
         assert {node for node in nodes if node.state} == set(self.cache.states)
         for node in nodes:
-            assert present(node.parent).children[node.key] is node
-            assert present(node.parent).depth < present(node).depth == node.ends[-1]
+            assert present(node.parent).child(node.key) is node
+            assert present(node.parent).depth < node.depth <= node.ends[-1]
 
     @invariant()
     def what_the_host_holds_adds_up(self) -> None:
