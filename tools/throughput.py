@@ -20,6 +20,11 @@ PRESETS = {
     "lfm2.5-8b-a1b": "lfm2-8b-a1b",
     "lfm2.5-1.2b": "lfm2.5-1.2b-instruct",
 }
+RELEASED = {
+    ("nemotron-3-super", "NVFP4"): "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+    ("nemotron-3-super", "FP8"): "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+}
+"""Checkpoints whose layout is known module by module."""
 SPECULATES = ("with MTP", "FP8 MTP", "DSpark", ", MTP")
 HEAD = ("| model | GPUs | requests | tokens | setting | measured ms | floor ms | share |", "|---" * 8 + "|")
 
@@ -62,14 +67,15 @@ def floor_of(point: Point) -> Floor:
     """The floor of the step that was measured."""
     setting = point["setting"].lower()
     given: dict[str, Any] = {name: value for (name, value), words in ARGUMENTS.items() if words in setting}
+    released = RELEASED.get((point["model"], point["setting"].split()[0]))
     quantization = next((name for name in ("mxfp4", "nvfp4", "fp8") if setting.startswith(name)), None)
     return decode_step(
-        PRESETS.get(point["model"], point["model"]),
+        released or PRESETS.get(point["model"], point["model"]),
         gpu=point["gpu"],
         tp_size=int(point["tp"]),
         batch=int(point["batch"]),
         context=int(point["context_mean"]),
-        quantization=quantization,
+        quantization=None if released else quantization,
         **given,
     )
 
@@ -87,24 +93,28 @@ class Otherwise(NamedTuple):
     experts: float = 1.0
 
 
-LATENTS, MIXERS, ATTENTION, HEAD_397B, ROUTERS_397B = (
-    2 * 7168 * 3584 * 92,
+MIXERS, ATTENTION, SHARED, LATENTS, HEAD_397B, ROUTERS_397B = (
     4_385_438_720,
     285_212_672,
+    1_761_607_680,
+    335_544_320,
     1_017_118_720,
     125_829_120,
 )
-"""Parameters: latent projections of Kimi-K3; mixers and attention of Nemotron-3-Super; head and routers of
+"""Parameters: mixers, attention, shared experts and latent projections of Nemotron-3-Super; head and routers of
 Qwen3.5-397B-A17B.
 """
+MIXED = 5_669_201_224 + 536_870_928 + 1_818_034_792 + 654_311_456
+"""Bytes of the same four groups in the NVFP4 release of Nemotron-3-Super."""
 MXFP4, NVFP4 = 0.53125, 0.5625
 """Bytes of a parameter, its share of a scale counted."""
 OTHERWISE = (
-    Otherwise("kimi-k3", "MXFP4", "latent projections in bf16, which its config quantises", LATENTS * (2 - MXFP4)),
-    Otherwise("kimi-k3", "NVFP4", "the same, and experts in nvfp4", LATENTS * (2 - MXFP4), experts=NVFP4 / MXFP4),
-    Otherwise("nemotron-3-super", "NVFP4", "mixers and KV in fp8, attention in bf16; here all linear layers in nvfp4",
-              MIXERS * (1 - NVFP4) + ATTENTION * (2 - NVFP4), kv=0.5),
-    Otherwise("nemotron-3-super", "FP8", "KV in fp8", kv=0.5),
+    Otherwise("kimi-k3", "NVFP4", "experts in nvfp4", experts=NVFP4 / MXFP4),
+    Otherwise("nemotron-3-super", "NVFP4",
+              "all mixers and KV in fp8, attention in bf16, the rest in nvfp4; the release keeps more in 8 and 16 bits",
+              MIXERS + 2 * ATTENTION + NVFP4 * (SHARED + LATENTS) - MIXED, kv=0.5),
+    Otherwise("nemotron-3-super", "FP8", "attention, latent projections and KV in fp8; the release keeps them in bf16",
+              -ATTENTION - LATENTS, kv=0.5),
     Otherwise("qwen3.5-397b-a17b", "FP8", "head and routers in fp8, which its checkpoint keeps in bf16",
               -HEAD_397B - ROUTERS_397B),
 )  # fmt: skip

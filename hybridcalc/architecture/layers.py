@@ -318,8 +318,10 @@ def _experts(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor,
         out.append(Tensor("experts.gate_up_proj_bias", "routed_experts", both, 1, "rows", "experts", count))
         out.append(Tensor("experts.down_proj_bias", "routed_experts", (Part(inner),), 1, "", "experts", count))
     if latent:
-        out.append(linear("fc1_latent_proj", "mlp", latent, hidden, "", "mlp"))
-        out.append(linear("fc2_latent_proj", "mlp", hidden, latent, "", "mlp"))
+        kimi = fields.raw("routed_expert_hidden_size") is not None  # both engines and all releases leave it in 16 bits
+        names = ("routed_expert_down_proj", "routed_expert_up_proj") if kimi else ("fc1_latent_proj", "fc2_latent_proj")
+        for name, rows, columns in zip(names, (latent, hidden), (hidden, latent), strict=True):
+            out.append(Tensor(name, "mlp", (Part(rows),), columns, over="mlp", linear=not kimi))
         if fields.raw("latent_moe_use_norm") is True:
             out.append(vector("routed_expert_norm", "norm", latent))
     shared = _shared_width(fields, width)

@@ -70,9 +70,9 @@ BOOTS_OF_VLLM = [log for log in LOGS.values() if log["usable"] and log["engine"]
 
 
 @pytest.mark.parametrize("log", BOOTS_OF_VLLM, ids=lambda log: log["id"])
-def test_vllm_prints_them_to_a_tenth_of_a_gib(log: dict[str, Any]) -> None:
+def test_vllm_prints_them_to_a_tenth_of_a_gib_or_a_quarter_of_a_percent(log: dict[str, Any]) -> None:
     """Its figure is what the allocator holds: nothing of the driver's is in it. With Marlin it is a little more."""
-    assert _off(log) <= (0.14 if "Marlin" in log["quantization"] else 0.11)
+    assert _off(log) <= max(0.14 if "Marlin" in log["quantization"] else 0.11, float(log["GiB"]) / 400)
 
 
 def test_a_draft_that_sglang_logs_has_its_own_embedding_and_head() -> None:
