@@ -31,7 +31,6 @@ from hybridcalc.checks.words import (
     read,
     sort_out,
     value_edit,
-    values_after,
     values_of,
 )
 from hybridcalc.deployment import Workload
@@ -40,6 +39,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, settled
 from hybridcalc.manifests.records import Deployment
+from hybridcalc.shell.flags import values_after
 from hybridcalc.shell.source import Word
 
 
@@ -77,6 +77,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         notes.append(f"{variant} has flags of its own, which are not known here: no flag is called unknown")
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
+        card = card_of(known.gpu)
+        args = engine.seeing(args, hardware.gpus or (card is not None and card.cards) or 1)
         findings += _gpu_count(deployment, engine, args, words, unsure, known.gpu)
     if args is None:
         waiting = (("all", ("flags that can be read",)),)
@@ -322,11 +324,8 @@ def _gpu_count(
     elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
     if gpus is None or not engine.ranked or words.free or elsewhere or unsure & PARALLEL:
         return []
-    nnodes = values_after(words.kept, ("--nnodes",))
-    nodes = hardware.nodes
-    if nnodes and nnodes[0].isdecimal() and len(nnodes[0]) < 5:
-        nodes = max(nodes, int(nnodes[0]))
-    elif any(word.startswith("--nnodes") for word in deployment.words) and nodes == 1:
+    nodes, said = hardware.nodes, "".join(values_after(words.kept, ("--nnodes",)))
+    if nodes == 1 and any(word.startswith("--nnodes") for word in deployment.words) and not said.isdecimal():
         return []
     try:
         ranks = engine.ranks(args)

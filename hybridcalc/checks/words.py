@@ -410,17 +410,3 @@ def values_of(words: Words) -> list[Value]:
         off = text is None and item.flag.startswith(("--no-", "--disable-"))
         found.append(Value(str(item.flag) if off else item.name, text, *item.flag.place[:3]))
     return found
-
-
-def values_after(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """The values of a flag that no plan needs."""
-    for at, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in names:
-            if equals:
-                return [value]
-            until = at + 1
-            while until < len(words) and not words[until].startswith("-"):
-                until += 1
-            return [str(item) for item in words[at + 1 : until]]
-    return []

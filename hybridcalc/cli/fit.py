@@ -182,15 +182,16 @@ def file_of(form: str, made: "Deployment") -> str:
     """A row as a deployment file; replicas as a number of it where the form has one."""
     from hybridcalc.manifests.emit import Emitted, emitted
 
-    several = form in ("compose", "kubernetes")
-    launch, count = (made.launch_of_one, made.servers) if several else (made.launch, made.launches)
-    ranks, words = made.gpus // count, tuple(launch["argv"])
+    launch, count = made.started(one=form == "kubernetes")
     about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
-    about += f"; start it {count} times" if count > 1 and not several else ""
-    if made.spread and (made.shape.ranks > made.offer.gpu.node or not several):
-        about += f"\n# nodes: {made.spread}"
-    version, gpu = made.served.version, made.offer.name
-    return emitted(form, Emitted(made.engine, version, words, launch["env"], ranks, gpu, count, about))
+    about += f"; start it {count} times" if count > 1 and form != "kubernetes" else ""
+    words, ranks = tuple(launch["argv"]), made.gpus // count
+    return emitted(
+        form,
+        Emitted(
+            made.engine, made.served.version, words, launch["env"], ranks, made.offer.name, count, about, made.nodes
+        ),
+    )
 
 
 def _share(text: str) -> Fraction:

@@ -147,17 +147,17 @@ def _emit(form: str, given: Launched | None, last: "Diagnosis | None") -> None:
     """
     launch = given or _printed(last)
     from hybridcalc.engines.document import launch_named
-    from hybridcalc.manifests.emit import Emitted, emitted
+    from hybridcalc.manifests.emit import of_launch
 
     engine, (flags, about) = ENGINES[launch.engine], _to_set(last)
     args = engine.changed(launch.args, flags) if flags else launch.args
-    about += f"; of the arguments in the {'log' if given is None else 'launch line'}, those that bear on memory"
+    about += "; of the arguments in the log, those that bear on memory" if given is None else ""
     if launch.model is None:
         raise InputError("--emit: the launch line names no model: write it in --command")
-    line, ranks = launch_named(engine, launch.model, args.given()), engine.ranks(args)
+    line = launch_named(engine, launch.model, args.given())
     version, assumed = _released(engine, form, args.engine_version, last)
     about += assumed
-    typer.echo(emitted(form, Emitted(engine, version, tuple(line["argv"]), line["env"], ranks, about=about)), nl=False)
+    typer.echo(of_launch(form, engine, args, line, None, launch.words, about, version), nl=False)
 
 
 def _expected(path: str) -> "ExpectedPlan":
@@ -173,4 +173,5 @@ def _launch(text: str) -> Launched:
     launch = launch_of([text])
     engine = launch.engine or ENGINES.usual
     named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
-    return Launched(engine, named, replace(args, engine_version=args.engine_version or ENGINES.release(launch)))
+    known = replace(args, engine_version=args.engine_version or ENGINES.release(launch))
+    return Launched(engine, named, known, tuple(launch.words))

@@ -90,14 +90,24 @@ def plan(
 
 
 def fit(
-    model: str = "", length: str = "", concurrency: int | None = None, gpu: str = "", engine: str = "", price: str = ""
+    model: str = "",
+    length: str = "",
+    concurrency: int | None = None,
+    gpu: str = "",
+    engine: str = "",
+    price: str = "",
+    pace: float | None = None,
+    allow: str = "",
+    headroom: str = "",
 ) -> dict[str, Any]:
     """The cheapest GPUs, engine and flags that serve `concurrency` requests of `length` tokens of a model at once.
 
     Without a model: which models fit `gpu`. `gpu` lists those to choose from, as h100,8xh200. `price`: h200=3.5,b200=5.
+    `pace`: tokens a second that each request may get. `allow`: accuracy (fewer bits), reuse (no prefix cache).
+    `headroom`: requests to spare, as 10%.
     """
-    given = _options(length=length, concurrency=concurrency, gpu=gpu, engine=engine, price=price)
-    return _answer("fit", [*_named(model), *given])
+    of = _options(length=length, concurrency=concurrency, gpu=gpu, engine=engine)
+    return _answer("fit", [*_named(model), *of, *_options(price=price, pace=pace, allow=allow, headroom=headroom)])
 
 
 def compare(launches: list[str], gpu: str = "", length: str = "") -> dict[str, Any]:
@@ -151,7 +161,7 @@ def _named(*values: str) -> list[str]:
     return [value for value in values if value]
 
 
-def _options(**values: str | int | None) -> list[str]:
+def _options(**values: str | float | None) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value not in ("", None)]
 
 

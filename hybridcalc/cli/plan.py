@@ -4,8 +4,9 @@ Everything that is no option of this command is read as the engine's own command
 engine takes works here; what follows ``--`` is a whole launch line.
 """
 
+import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from string import ascii_letters
@@ -140,9 +141,12 @@ def plan_command(
         _sweep(question, axes, work, asked_for)
         return
     side = _planned(question, "as given", question.arguments(), work)
-    if emit is not None and not isinstance(side.answer, Refusal):
-        _emit(emit, question.engine, side)
-        return
+    if emit is not None:
+        if not isinstance(side.answer, Refusal) and not at_or_above(side.answer.findings, severity):
+            _emit(emit, question, side)
+            return
+        with redirect_stdout(sys.stderr):  # what stands in for a file is none
+            _answer(question, side, work, asked_for, severity)
     if others:
         sides = [side]
         for flags in others:
@@ -227,20 +231,21 @@ def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]
         return None, [f"no floor of time: {error}"]
 
 
-def _emit(form: str, engine: Engine, side: Side) -> None:
-    """The plan's launch as a deployment file."""
-    from hybridcalc.engines.document import launch_of
+def _emit(form: str, question: inputs.Question, side: Side) -> None:
+    """The plan's launch as a deployment file: with the path of its model and the flags that say nothing to a plan as
+    they were typed.
+    """
+    from hybridcalc.architecture.presets import is_path
+    from hybridcalc.engines.document import launch_named
     from hybridcalc.hardware import gpu_id
-    from hybridcalc.manifests.emit import Emitted, emitted
+    from hybridcalc.manifests.emit import of_launch
 
-    plan, args = side.answer, side.asked.args
-    launch = launch_of(engine, side.model, args.given())
+    engine, plan = question.engine, side.answer
     card = None if isinstance(plan, Refusal) or plan.rest.gpu is None else gpu_id(plan.rest.gpu)
-    version = engine.release(args.engine_version)
-    typer.echo(
-        emitted(form, Emitted(engine, version, tuple(launch["argv"]), launch["env"], engine.ranks(args), card)),
-        nl=False,
-    )
+    typed, _ = engine.read(question.launch.words, question.launch.env, [])
+    model = typed if typed and is_path(typed) and not question.launch.strict else engine.file_of(side.model)
+    launch = launch_named(engine, model, side.asked.args.given())
+    typer.echo(of_launch(form, engine, side.asked.args, launch, card, question.launch.words), nl=False)
 
 
 def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":

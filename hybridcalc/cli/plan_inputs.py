@@ -19,7 +19,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
-from hybridcalc.shell.flags import FlagTable
+from hybridcalc.shell.flags import FlagTable, values_after
 from hybridcalc.shell.source import ELISIONS
 
 if TYPE_CHECKING:
@@ -160,8 +160,6 @@ class Question(NamedTuple):
         """
         if not is_path(model) or os.path.lexists(os.path.expanduser(model)):
             return model, ""
-        from hybridcalc.checks.words import values_after
-
         served = values_after(self.launch.words, ("--served-model-name", "--served_model_name"))
         at_end = preset_at_end(model)
         for name in (self.launch.mounted, *served):

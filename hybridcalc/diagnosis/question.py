@@ -13,11 +13,12 @@ from hybridcalc.deployment import Workload
 
 
 class Launched(NamedTuple):
-    """A launch line that was read: whose it is, the model it names, and the engine's own arguments."""
+    """A launch line that was read: whose it is, the model it names, the engine's own arguments, and its words."""
 
     engine: str
     model: str | None
     args: Any
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

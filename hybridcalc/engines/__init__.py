@@ -33,7 +33,8 @@ class Starter(NamedTuple):
     ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
     makes of the fields of that name. ``verbs``: first words of programs whose second one stays among the arguments;
     ``serving``: patterns of images that serve without arguments, each with those that they then have. ``forked``: it is
-    built under other names with flags of their own.
+    built under other names with flags of their own. ``joining``: flags with which a launch only joins a server of
+    another node.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -48,6 +49,7 @@ class Starter(NamedTuple):
     verbs: frozenset[str] = frozenset()
     serving: tuple[tuple[str, tuple[str, ...]], ...] = ()
     forked: bool = False
+    joining: frozenset[str] = frozenset()
 
 
 class Row(NamedTuple):
@@ -190,6 +192,7 @@ ENGINES = Engines({
             appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
             configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
             controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),
+            joining=frozenset({"--headless"}),
             parallelism={
                 "tensor": "--tensor-parallel-size", "data": "--data-parallel-size",
                 "pipeline": "--pipeline-parallel-size",

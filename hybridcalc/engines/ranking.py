@@ -12,7 +12,7 @@ from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.charts import Bars, comparison_picture
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.view import Facts, ends, facts_of, serves
+from hybridcalc.engines.view import Facts, counted, ends, facts_of, serves
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Table, View
 
@@ -95,12 +95,12 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
             least, most = side.certain, getattr(plan, "requests_at_ends", (plan.requests,))[-1]
             requests = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             idle = "" if plan.idle_percent is None else f"{plan.idle_percent:.0f} %"
-            figures = (requests, f"{least / side.gpus:,.2f}", f"{plan.tokens:,}", idle)
+            figures = (requests, f"{least / side.gpus:,.2f}".removesuffix(".00"), f"{plan.tokens:,}", idle)
         own = (side.engine.title,) if len(engines) > 1 else ()
         rows.append((_short(side.label), *own, *figures, loses(side, best)))
     own = ("engine",) if len(engines) > 1 else ()
     header = ("launch", *own, "requests", "a GPU", "KV tokens", "idle", "loses by, binds")
-    return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))), asked=True)
+    return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))), asked=True, fills=True)
 
 
 def _short(label: str) -> str:
@@ -161,8 +161,10 @@ def compared_view(
     if plan is None:
         headline = "none of these starts"
     else:
-        of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
-        headline = f"{best.label} runs the most on a GPU for certain: {best.certain / best.gpus:,.2f} requests{of}"
+        alike = [side.label for side in sides if side.worth == best.worth]
+        who = f"{best.label} runs" if len(alike) == 1 else f"{best.label} and {len(alike) - 1} alike run"
+        on = f" on {best.gpus}" if best.gpus > 1 else ""
+        headline = f"{who} the most on a GPU: {counted(plan)}{on}"
     tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
     rows = list[tuple[str, str, str]]()
     for number in order:
@@ -182,6 +184,7 @@ def compared_view(
     return View(
         "Launch lines compared",
         headline,
+        f"{len(started)} of {len(sides)} start" if 0 < len(started) < len(sides) else "",
         starts=plan is not None,
         findings=tuple(
             found._replace(message=f"{side.label}: {found.message}")
@@ -205,7 +208,7 @@ def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:
     return [f"on the likely memory {label} runs more on a GPU: {most:,.2f} against {own:,.2f}"] if most > own else []
 
 
-def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]]) -> list[Table]:
+def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]] = ()) -> list[Table]:
     """Why few lines serve more or less: what differs in the terms of their engine, or in those that several share."""
     plans = [(side, side.plan) for side in sides if side.plan is not None]
     if not 1 < len(plans) <= MOST_SIDES:
@@ -242,6 +245,7 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         (name, *(cells.get(name, "-") for cells in columns), "")
         for name in dict.fromkeys(name for cells in columns for name in cells)
     )
+    ranked = [_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]
     told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
     newer = dict.fromkeys(engine.newer(plan.args.engine_version) for _, plan in started)
     said = [text for text in newer if text]
@@ -266,8 +270,9 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         "; ".join((labels[0], *told)),
         findings=tuple(dict.fromkeys(found for _, plan in started for found in plan.of_words)),
         tables=(
-            ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
-            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),
+            ranking_table(ranked),
+            *_what_differs(ranked),
+            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),
         ),
         notes=tuple(said),
         pictures={"compare": partial(_compared, started)},

@@ -46,6 +46,28 @@ class Shape(NamedTuple):
         return ({copies: servers}, 1) if self.copied else ({}, servers)
 
 
+class Nodes(NamedTuple):
+    """How the launches of one server on several nodes find each other: the ``flags`` of each, {nodes} being their
+    number, {rank} its own from 0 and {head} the address of node 0; and what all ``beyond`` that one add.
+
+    ``outer``: the argument of the outermost ranks, of which a node holds whole ones or shares one with whole nodes.
+    """
+
+    flags: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    outer: str = ""
+
+    def words(self, nodes: int, rank: str, head: str) -> tuple[str, ...]:
+        """The flags of a node."""
+        return tuple(flag.format(nodes=nodes, rank=rank, head=head) for flag in self.flags)
+
+    def text(self, nodes: int) -> str:
+        """What the launch of node N adds, in words."""
+        if not self.flags:
+            return "--rpc with the others, each of which runs rpc-server"
+        return "; beyond node 0 ".join(filter(None, (" ".join(self.words(nodes, "N", "HEAD")), " ".join(self.beyond))))
+
+
 class Fitting(NamedTuple):
     """What an engine says of fitting.
 
@@ -54,8 +76,8 @@ class Fitting(NamedTuple):
     with what their pools need to run the most requests on the least that the memory may be, on each worker so many at
     most where a number is given; raises Refusal where none runs. ``request_bytes``: no request takes less on a rank,
     tuned or not. ``leanest``: however those arguments are tuned, they leave no more memory than these. ``copies``: the
-    argument that says replicas. ``checkpoints``: those that the engine serves, of the ones known. ``over_nodes``: what
-    the launch of node N adds to arguments that span so many nodes, with HEAD for the first one's address.
+    argument that says replicas. ``checkpoints``: those that the engine serves, of the ones known. ``nodes``: how
+    launches on several nodes find each other.
     """
 
     shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
@@ -65,13 +87,20 @@ class Fitting(NamedTuple):
     request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
     leanest: "Callable[[Any], Any]"
     copies: str
-    over_nodes: "Callable[[Any, int], str]"
+    nodes: Nodes
     checkpoints: "Callable[[Iterable[Architecture]], Iterable[Architecture]]" = tuple
 
 
 def fitting_of(engine: "Engine") -> Fitting:
     """What an engine says of fitting. Raises InputError where it is not fitted."""
     return cast(Fitting, engine.offered("fit", "fit").FITTING)
+
+
+def nodes_of(engine: "Engine", args: Any, ranks: int, node: int) -> int:
+    """The fewest nodes of so many GPUs on which a server's ranks stand in even parts; 1 where one holds them."""
+    outer = getattr(args, fitting_of(engine).nodes.outer, 1)
+    even = (count for count in range(1, ranks + 1) if not ranks % count and not (outer % count and count % outer))
+    return next(count for count in even if ranks <= count * node)
 
 
 def has_experts(model: "Architecture") -> bool:

@@ -7,7 +7,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.document import launch_of
-from hybridcalc.engines.shapes import Shape, fitting_of
+from hybridcalc.engines.shapes import Shape, fitting_of, nodes_of
 from hybridcalc.engines.suggest import Change
 from hybridcalc.findings import RISKS
 from hybridcalc.fitting.question import Offer, Question, Served
@@ -79,15 +79,19 @@ class Deployment:
         return self.shape.ranks * self.servers
 
     @property
+    def nodes(self) -> int:
+        """Nodes that one server stands on."""
+        return nodes_of(self.engine, self.one.args, self.shape.ranks, self.offer.gpu.node)
+
+    @property
     def spread(self) -> str:
         """How it stands on nodes of such GPUs: where one server takes more than a node holds, what each node's launch
         adds; where copies of one launch do, that each node starts its share. Empty where one node holds a launch.
         """
-        ranks, node = self.shape.ranks, self.offer.gpu.node
-        if ranks > node:
-            nodes = next(count for count in range(2, ranks + 1) if not ranks % count and ranks // count <= node)
-            added = fitting_of(self.engine).over_nodes(self.one.args, nodes)
-            return f"{nodes} of {ranks // nodes} GPUs; node N adds {added}"
+        nodes, node = self.nodes, self.offer.gpu.node
+        if nodes > 1:
+            added = fitting_of(self.engine).nodes.text(nodes)
+            return f"{nodes} of {self.shape.ranks // nodes} GPUs; node N adds {added}"
         if self.shape.copied and self.gpus > node:
             return f"{node} GPUs each: {self.servers} replicas, on each node the line with its share of them"
         return ""
@@ -112,10 +116,14 @@ class Deployment:
         """The whole launch line, started ``launches`` times."""
         return launch_of(self.engine, self.model, self.args.given())
 
-    @property
-    def launch_of_one(self) -> dict[str, Any]:
-        """The launch line of one server."""
-        return launch_of(self.engine, self.model, self.one.args.given())
+    def started(self, *, one: bool) -> tuple[dict[str, Any], int]:
+        """The launch line of ``one`` server, else of as many as a launch holds and a node, and how often it is started
+        for all of them to run.
+        """
+        fits = 1 if one or not self.shape.copied else max(1, self.offer.gpu.node // self.shape.ranks)
+        copies = next(count for count in range(min(fits, self.servers), 0, -1) if not self.servers % count)
+        fields, _ = self.shape.times(copies, fitting_of(self.engine).copies)
+        return launch_of(self.engine, self.model, self.one.args.changed(**fields).given()), self.servers // copies
 
     @property
     def key(self) -> Key:

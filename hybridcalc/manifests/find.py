@@ -17,6 +17,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
+from hybridcalc.manifests.placement import on_nodes
 from hybridcalc.manifests.records import Deployment, Passed, Trouble, filled
 from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
 from hybridcalc.shell.evaluate import Shell
@@ -194,7 +195,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
 
             whole = whole._replace(launch=configured(whole.launch, beside))
         found.append(whole._replace(hardware=in_container(whole.launch, whole.hardware)))
-    return tuple(found)
+    return tuple(on_nodes(found))
 
 
 def _read_script(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:

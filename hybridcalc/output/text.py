@@ -2,7 +2,7 @@
 
 The verdict, the most telling figures, the worst finding, and two things to set: the safest that helps and the boldest,
 with its price. What is left out is counted in the last line; -v says it all. What is shown is the same at every width.
-A table that was asked for is shown whole.
+A table that was asked for is shown whole, or its first rows where it is one of many alike.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
         findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=None
     )
     shown = shown._replace(figures=view.figures[: MOST if view.choices else None])
-    if not asked:
+    if not asked or any(table.fills for table in asked):
         shown = shown._replace(notes=())
 
     def height(part: View) -> int:
@@ -119,14 +119,17 @@ def cut(view: View, lines: int = LINES) -> Brief:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
             shown = shown._replace(figures=shown.figures[:-1], evidence=shown.evidence[:-1])
+    while (rows_of := [table for table in shown.tables if table.fills and table.rows[1:]]) and height(shown) > lines:
+        shorter = rows_of[-1]._replace(rows=rows_of[-1].rows[:-1])
+        shown = shown._replace(tables=tuple(shorter if table is rows_of[-1] else table for table in shown.tables))
     gap = rows > 0 and bool(shown.findings or shown.choices or shown.fix) and height(shown) < lines
     for one in found[1:]:
         longer = shown._replace(findings=(*shown.findings, one))
         shown = longer if height(longer) + gap <= lines else shown
-    for note in () if asked else view.notes:
+    for note in view.notes if not shown.notes else ():
         longer = shown._replace(notes=(*shown.notes, note))
         shown = longer if height(longer) + gap <= lines else shown
-    for table in (table for table in view.tables if table.fills):
+    for table in (table for table in view.tables if table.fills and not table.asked):
         parts = (table._replace(rows=table.rows[:count]) for count in range(len(table.rows), 0, -1))
         fuller = (shown._replace(tables=(*shown.tables, part)) for part in parts)
         shown = next((each for each in fuller if height(each) + gap <= lines), shown)
@@ -135,6 +138,11 @@ def cut(view: View, lines: int = LINES) -> Brief:
 
 def _rows(view: View) -> int:
     return max(len(view.figures), len(view.evidence))
+
+
+def _lines(view: View) -> int:
+    """Rows of the tables that were asked for."""
+    return sum(len(table.rows) for table in view.tables if table.asked)
 
 
 def _weight(finding: Finding, asked: Collection[str]) -> tuple[bool, int, bool]:
@@ -174,11 +182,14 @@ def _more(view: View, shown: View) -> str:
             (rows, "figure"),
             (len(view.choices) - len(shown.choices), "setting"),
             (len(view.notes) - len(shown.notes), "note"),
+            (_lines(view) - _lines(shown), "row"),
         ):
             if count:
                 yield f"{count} {name}{'' if count == 1 else 's'}"
         yield from dict.fromkeys(found.rule for found in view.findings if found not in shown.findings)
-        yield from (table.title.lower() for table in view.tables if table.rows and table not in shown.tables)
+        titles = {table.title for table in shown.tables if table.asked}
+        missing = (table for table in view.tables if table.rows and table not in shown.tables)
+        yield from (table.title.lower() for table in missing if table.title not in titles)
         if view.log_lines and view.starts:
             yield "log lines"
 

@@ -158,6 +158,16 @@ class FlagTable:
             unknown.extend(sorted(seen))
         return given
 
+    def passed_over(self, words: Sequence[str]) -> list[str]:
+        """The words that say nothing to a plan, in their order: flags it does not need, each with its values."""
+        passing, kept = False, list[str]()
+        for word in words:
+            if is_flag(word):
+                passing = self.known(word.partition("=")[0]) is None
+            if passing:
+                kept.append(word)
+        return kept
+
     def known(self, typed: str) -> Flag | None:
         """The flag a plan needs under a spelling or an unambiguous abbreviation of it; None for any other name."""
         name = self.spelling(typed.partition(".")[0])
@@ -261,6 +271,20 @@ def check_resolved(word: str, text: str = "") -> None:
     """Raise InputError for a word that a shell would decide."""
     if is_unresolved(word):
         raise InputError(f"{quoted(text or word)} is a value the shell decides", fix="give it literally")
+
+
+def values_after(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
+    """The values of a flag that no plan needs."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names:
+            if equals:
+                return [value]
+            until = at + 1
+            while until < len(words) and not words[until].startswith("-"):
+                until += 1
+            return [str(item) for item in words[at + 1 : until]]
+    return []
 
 
 def is_flag(word: str) -> bool:

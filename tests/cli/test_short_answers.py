@@ -39,6 +39,13 @@ ANSWERS = {
     "weights": ("weights", "Qwen/Qwen3.6-35B-A3B-FP8", "--tp", "2", "--engine", "vllm"),
     "reuse": ("reuse", "qwen3.5-35b-a3b", "--slots", "400", "--workload", "chat:sessions=40,turns=8"),
     "reuse, no slots": ("reuse", "qwen3.5-35b-a3b", "--workload", "chat:sessions=40,turns=8", "--running", "8"),
+    "compare, none starts": ("compare", "tests/golden/inputs/five.sh", "--gpu", "rtx-4090", "-L", "64k"),
+    "compare, many": ("compare", *(("tests/golden/inputs/five.sh",) * 6), "--gpu", "h200", "-L", "64k"),
+    "plan --compare": ("plan", *K3, "-L", "8k", "--compare", "--strategy extra_buffer_lazy"),
+    "plan --compare, three": (
+        "plan", "qwen3.6-35b-a3b", "--gpu", "h200", "-L", "16k",
+        "--compare", "--mamba-ssm-dtype bfloat16", "--compare", "--kv-cache-dtype fp8_e4m3",
+    ),
     "slots": ("slots", "--max-mamba-cache-size", "257"),
     "replayssm": ("replayssm", "kimi-k3", "--tp", "8", "--linear-replayssm-cache-len", "16"),
 }  # fmt: skip
@@ -121,4 +128,14 @@ def test_an_image_newer_than_every_release_is_said(tmp_path: Path) -> None:
 def test_tables_that_are_asked_for_are_whole() -> None:
     sweep = run("plan", *K3, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.2:4:0.2").out
     assert len(re.findall(r"(?m)^  \d(?:\.\d)? ", sweep)) == 20
-    assert "requests at once" in run("plan", *K3, "-L", "8k", "--compare", "--strategy extra_buffer_lazy").out
+    compared = ("plan", *K3, "-L", "8k", "--compare", "--strategy extra_buffer_lazy")
+    assert "-v: what differs, side by side" in run(*compared).out
+    assert "requests at once" in run(*compared, "-v").out
+
+
+def test_of_many_launches_the_best_are_shown_and_the_others_counted() -> None:
+    many = ("tests/golden/inputs/five.sh",) * 4
+    short, whole = (run("compare", *many, "--gpu", "h200", "-L", "64k", *more).out for more in ((), ("-v",)))
+    assert short.splitlines()[3] == whole.splitlines()[3] and short.count("five.sh:5") - 1 == 4
+    rows = sum(line.startswith("  five.sh:") for line in short.splitlines())
+    assert f"-v: {20 - rows} rows, " in short and whole.count("\n  five.sh:") >= 20

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import run
 
 import hybridcalc
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.shapes import nodes_of
 from hybridcalc.fitting.answer import Fit, layout
 from hybridcalc.hardware import find_gpu, shipped_gpus
 
@@ -60,14 +63,49 @@ def test_every_row_of_more_gpus_than_a_node_says_so_and_no_other() -> None:
             assert bool(made.spread) == over, (gpu, layout(made))
 
 
-def test_the_written_file_says_that_one_node_does_not_hold_it() -> None:
+def test_what_each_node_adds_stands_in_the_answer() -> None:
     asked = ("Qwen/Qwen3.5-397B-A17B-FP8", "-L", "64k", "-C", "200", "--gpu", "h200", "--pace", "50")
-    said = "# nodes: 2 of 8 GPUs; node N adds --data-parallel-size-local 4 --data-parallel-address HEAD;"
-    for form in ("cmd", "kubernetes", "compose"):
-        assert said in run("fit", *asked, "--emit", form).out
     short = run("fit", *asked).out
     assert "nodes    2 of 8 GPUs; what each adds: -v" in short and len(short.splitlines()) <= 12
-    assert "--data-parallel-start-rank 4*N" in run("fit", *asked, "-v").out
+    assert "--node-rank N --master-addr HEAD; beyond node 0 --headless" in " ".join(
+        run("fit", *asked, "-v").out.split()
+    )
+
+
+FILES = {"cmd": "serve.sh", "compose": "compose.yaml", "kubernetes": "pods.yaml"}
+
+
+@pytest.mark.parametrize("form", FILES)
+@pytest.mark.parametrize(
+    ("model", "gpu", "count", "engine", "linked", "nodes"),
+    [
+        ("kimi-k3", "b200", "100", "vllm", ("--nnodes", "--node-rank", "--master-addr", "--headless"), 2),
+        ("kimi-k3", "gb200", "20", "sglang", ("--nnodes", "--node-rank", "--dist-init-addr"), 3),
+    ],
+)
+def test_a_server_on_several_nodes_is_written_whole_and_read_back_as_one(
+    form: str, model: str, gpu: str, count: str, engine: str, linked: tuple[str, ...], nodes: int, tmp_path: Path
+) -> None:
+    """A set of as many pods as nodes; or a command and a service for node 0 and for the others."""
+    text = run("fit", model, "-L", "64k", "-C", count, "--gpu", gpu, "--engine", engine, "--emit", form).out
+    assert all(flag in text for flag in linked)
+    assert text.count(linked[0]) == 1 + ("--headless" in text)
+    assert ("kind: LeaderWorkerSet" in text and f"size: {nodes}\n" in text) == (form == "kubernetes")
+    path = tmp_path / FILES[form]
+    path.write_text(text, encoding="utf-8")
+    read = run("check", str(path), "--gpu", gpu, "-L", "64k", "--json")
+    (one,) = read.document["deployments"]
+    assert (read.code, one["nodes"], one["unresolved"], read.document["findings"]) == (0, nodes, [], [])
+
+
+def test_nodes_hold_whole_stages_and_workers_or_share_one() -> None:
+    """Three nodes of four GPUs do not hold two workers of six ranks: four nodes of three do."""
+    vllm, sglang = ENGINES["vllm"], ENGINES["sglang"]
+    workers = vllm.arguments().changed(tensor_parallel_size=6, data_parallel_size=2)
+    stages = sglang.arguments().changed(tp_size=6, pp_size=2)
+    flat = sglang.arguments().changed(tp_size=12)
+    assert [nodes_of(sglang, args, 12, 4) for args in (stages, flat)] == [4, 3]
+    assert [nodes_of(vllm, workers, 12, node) for node in (1, 4, 8, 16)] == [12, 4, 2, 1]
 
 
 def test_whole_servers_of_one_node_are_replicas_without_a_word_of_nodes() -> None:

@@ -7,10 +7,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from command_line import run
 from fitting.test_search import rows
 
+import hybridcalc
+from hybridcalc.architecture.presets import model_names
 from hybridcalc.cli.fit import file_of
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.shapes import fitting_of
+from hybridcalc.errors import HybridcalcError
 
 NAMES = {"cmd": "serve.sh", "compose": "compose.yaml", "kubernetes": "deployment.yaml"}
 WRITTEN = 100
@@ -27,10 +33,11 @@ def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text(file_of(form, made), encoding="utf-8")
         asked = ("--gpu", made.offer.name, "-L", f"{made.one.workload.longest}")
+        single, _ = made.started(one=form == "kubernetes")
         read = run("check", str(path), *asked, "--json").document
         assert len(read["deployments"]) == 1
         assert read["deployments"][0]["unresolved"] == []
-        single = made.launch_of_one if form in ("compose", "kubernetes") else made.launch
+        assert read["deployments"][0]["nodes"] == (1 if form.endswith("-yaml") else made.nodes)
         again = run("compare", str(path), *asked, "--json").document["sides"][0]
         line = [*(f"{name}={value}" for name, value in single["env"].items()), *single["argv"]]
         planned = run("plan", *asked, "--json", "--fail-on", "never", "--", *line).document
@@ -38,3 +45,36 @@ def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
         told = {found["rule"] for found in read["findings"]}
         assert told <= {found["rule"] for found in planned["findings"]}, (form, made.launch)
         assert "error" not in {found["severity"] for found in read["findings"]}
+
+
+EVERY = (("16k", 20, "h200,b200,l40s"), ("64k", 8, "h100,rtx-4090"))
+GRAVE = ("warning", "error")
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_no_engine_writes_what_check_warns_of(name: str, tmp_path: Path) -> None:
+    """Of every preset, the cheapest of each engine where one fits: one deployment, exit 0, and no warning but those
+    that the plan of the same line has.
+    """
+    for number, (length, count, gpus) in enumerate((*EVERY, *EVERY, *EVERY)):
+        try:
+            made = hybridcalc.fit(
+                name, length=length, concurrency=count, gpu=gpus, engine=list(ENGINES)[number // 2], top=1
+            ).deployments
+        except HybridcalcError:
+            continue
+        for each in made:
+            form = ("kubernetes", "compose", "cmd")[(number + len(name)) % 3]
+            path = tmp_path / f"{number}" / NAMES[form]
+            path.parent.mkdir()
+            if each.nodes > 1 and not fitting_of(each.engine).nodes.flags:
+                continue  # other programs serve on its other nodes
+            path.write_text(file_of(form, each), encoding="utf-8")
+            _, times = each.started(one=form == "kubernetes")
+            seen = f"{each.gpus // times // each.nodes}x{each.offer.name}"
+            done = run("check", str(path), "--gpu", seen, "-L", length, "--json")
+            read, told = done.document, {found.rule for found in each.plan.findings}
+            assert (done.code, len(read["deployments"]), read["deployments"][0]["unresolved"]) == (0, 1, [])
+            assert read["deployments"][0]["nodes"] == each.nodes
+            assert {found["rule"] for found in read["findings"] if found["severity"] in GRAVE} <= told
+            assert {found["rule"] for found in read["findings"]} <= told | {"HC214"}

@@ -62,7 +62,7 @@ def test_what_does_not_start_is_refused_with_its_rule() -> None:
 def test_settings_are_compared() -> None:
     document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
     assert [side["requests"] for side in document["compare"]] == [7, 7]
-    code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
+    code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16", "-v")
     assert code == 0 and "requests at once" in out
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from command_line import run
 
+from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.records import Deployment
+
 NAMES = {"cmd": "serve.sh", "compose": "compose.yaml", "kubernetes": "deployment.yaml"}
 LAUNCHES = {
     "sglang": "--engine sglang Qwen/Qwen3.6-27B-FP8 --tp 2 --mamba-radix-cache-strategy extra_buffer_lazy"
@@ -14,6 +17,10 @@ LAUNCHES = {
     "vllm": "--engine vllm Qwen/Qwen3.6-27B-FP8 -tp 2 --max-model-len 32768 --max-num-seqs 32"
     ' --speculative-config {"method":"mtp","num_speculative_tokens":2}',
 }
+
+
+def find_deployments(path: Path) -> tuple[Deployment, ...]:
+    return read_file(str(path), {}).deployments
 
 
 @pytest.mark.parametrize("engine", LAUNCHES)
@@ -33,6 +40,60 @@ def test_plans_are_read_back_as_they_were(engine: str, form: str, tmp_path: Path
     again = run("compare", str(path), "--gpu", "h100", "--json").document["sides"][0]["arguments"]
     left_out = {"engine_version"}
     assert {k: v for k, v in again.items() if k not in left_out} == plan["arguments"]
+
+
+TYPED = {
+    "sglang": "python -m sglang.launch_server --model-path Qwen/Qwen3.6-27B-FP8 --port 9000 --trust-remote-code"
+    " --served-model-name=qwen --lora-paths a=b c=d --host 127.0.0.1",
+    "vllm": "HF_TOKEN=hf_secret VLLM_USE_X=1 vllm serve /srv/Qwen3.6-27B-FP8 --port=9000 --max-num-seqs 64"
+    " --trust-remote-code --served-model-name qwen --lora-modules a=b c=d",
+}
+
+
+@pytest.mark.parametrize("engine", TYPED)
+@pytest.mark.parametrize("form", ["cmd", "compose", "kubernetes", "yaml"])
+def test_flags_that_say_nothing_to_a_plan_are_written_too(engine: str, form: str, tmp_path: Path) -> None:
+    """With their values, as they were typed; the port is the container's, and no secret is written."""
+    name = f"{engine}-yaml" if form == "yaml" else form
+    text = run("plan", "--gpu", "h100", "--emit", name, "--", *TYPED[engine].split()).out
+    path = tmp_path / NAMES.get(form, f"{engine}-config.yaml")
+    path.write_text(text, encoding="utf-8")
+    read = (word for each in find_deployments(path) for word in each.words)
+    words = [part for word in read for part in word.split("=", 1) if "=" in word[:20] or part]
+    for flag, *values in (("--port", "9000"), ("--trust-remote-code",), ("--served-model-name", "qwen")):
+        assert flag in words and (not values or words[words.index(flag) + 1] == values[0]), (flag, text)
+    assert {"a", "c", "d"} <= set(words)
+    if form in ("compose", "kubernetes"):
+        assert {"compose": '"9000:9000"', "kubernetes": "containerPort: 9000"}[form] in text
+        assert "hf_secret" not in text and "HF_TOKEN" in text
+        assert text.count("--host") == (engine == "sglang") and "0.0.0.0" not in text
+        assert ("/srv" in text.partition("volumes")[2]) == (engine == "vllm")
+
+
+def test_what_does_not_serve_is_no_file() -> None:
+    """Neither what does not start nor what runs too few: why is said where a file is not, with the plan's exit code."""
+    few = ("plan", "qwen3.6-35b-a3b", "--gpu", "h200", "-L", "8k", "-C", "900", "--emit", "cmd")
+    done = run(*few)
+    assert (done.out, done.code) == ("", 1) and "HC002" in done.err
+    assert run(*few, "--fail-on", "never").out.startswith("python -m sglang.launch_server")
+    none = run("plan", "qwen3.6-35b-a3b", "--gpu", "rtx-4090", "-L", "8k", "--emit", "kubernetes")
+    assert (none.out, none.code) == ("", 1) and "HC0" in none.err
+
+
+def test_nodes_that_were_typed_are_said_anew(tmp_path: Path) -> None:
+    """A line of node 1 is written for all nodes, with the addresses of the set."""
+    line = (
+        "sglang serve --model-path moonshotai/Kimi-K3 --tp 16 --nnodes 2 --node-rank 1 --dist-init-addr 10.0.0.1:5000"
+    )
+    text = run("plan", "--gpu", "b200", "-L", "8k", "--emit", "kubernetes", "--", *line.split()).out
+    assert "size: 2\n" in text and "10.0.0.1" not in text and text.count("--node-rank") == 1
+
+
+def test_a_file_of_weights_is_mounted() -> None:
+    asked = ("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "20", "--gpu", "l40s", "--engine", "llama.cpp", "--emit")
+    for form in ("compose", "kubernetes"):
+        text = run(*asked, form).out
+        assert "llama.cpp:server-cuda-b" in text and '["/app/llama-server"]' in text and "/models" in text
 
 
 @pytest.mark.parametrize("form", ["cmd", "compose", "kubernetes", "sglang-yaml", "vllm-yaml"])

@@ -34,6 +34,7 @@ class LlamaCpp(Engine):
     name, title = "llama.cpp", "llama.cpp"
     model_flag = "--model"
     memory_option = "available"
+    image, in_image, port = "ghcr.io/ggml-org/llama.cpp:server-cuda-{}", ("/app/llama-server",), 8080
     options = frozenset({"available", "gpu", "weights", "engine_version", "env"})
     stages = ("llama_init_from_model", "llama_context", "llama_kv_cache")
     model_after_flags = True
@@ -45,8 +46,12 @@ class LlamaCpp(Engine):
         changed: ContextParams = super().with_options(args, {**given, "gpu": None})
         if card is None:
             return changed
-        cards = card.cards or 1
+        cards = card.cards or args.cards
         return replace(changed, cards=cards, gpu_bytes=int(card.gib * GIB) * cards)
+
+    def seeing(self, args: ContextParams, gpus: int) -> ContextParams:
+        """As every engine; each takes its part of the layers."""
+        return args.changed(cards=max(1, gpus))
 
     def command(self, model: str) -> tuple[str, ...]:
         """As every engine."""

@@ -15,7 +15,7 @@ from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextPar
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, compute_buffer, header_of, mix_of, weighed
 from hybridcalc.engines.llamacpp.placement import placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Shape
+from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Nodes, Shape
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB
@@ -111,9 +111,4 @@ def _held(ready: Prepared, rest: Rest) -> bool:
     return all(card.weights * found.bytes_of[2] + card.kv + card.state <= each for card in cards)
 
 
-def _over_nodes(args: ContextParams, nodes: int) -> str:
-    """What the one launch adds: the other nodes run rpc-server."""
-    return f"--rpc with the {nodes - 1} others, each of which runs rpc-server"
-
-
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "", _over_nodes, _checkpoints)
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "", Nodes(), _checkpoints)

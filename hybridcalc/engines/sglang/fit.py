@@ -12,7 +12,7 @@ from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.settings import balance_ratio, by_model, most_served
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
+from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, MOST_SLOTS
@@ -178,9 +178,8 @@ def _admitting(model: Architecture, args: ServerArgs, ready: Prepared, gib: floa
     return found if most is None else pinned(most.running)
 
 
-def _over_nodes(args: ServerArgs, nodes: int) -> str:
-    """What the launch of node N adds where ranks of one server stand on several nodes."""
-    return f"--nnodes {nodes} --node-rank N --dist-init-addr HEAD:20000"
-
-
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size", _over_nodes)
+NODES = Nodes(("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr", "{head}:20000"), outer="pp_size")
+"""As docs.sglang.io has it (references/multi_node_deployment), for every node alike; whole pipeline stages stand on a
+node, or whole nodes share one (SGLang entrypoints/engine.py _calculate_rank_ranges).
+"""
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size", NODES)

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
+from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -140,14 +140,11 @@ def _fitting(ready: Prepared, gib: float, workload: Workload) -> int:
     return min(running(unbound, sizing, workload).fits, MOST_SLOTS)
 
 
-def _over_nodes(args: EngineArgs, nodes: int) -> str:
-    """What the launch of node N adds: whole data-parallel workers to each node where they divide, else ranks."""
-    each, over = divmod(args.data_parallel_size, nodes)
-    if each and not over:
-        start = "N" if each == 1 else f"{each}*N"
-        local = f"--data-parallel-size-local {each} --data-parallel-address HEAD"
-        return f"{local}; beyond node 0 --headless --data-parallel-start-rank {start}"
-    return f"--nnodes {nodes} --node-rank N --master-addr HEAD; beyond node 0 --headless"
-
-
-FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size", _over_nodes)
+NODES = Nodes(
+    ("--nnodes", "{nodes}", "--node-rank", "{rank}", "--master-addr", "{head}"), ("--headless",), "data_parallel_size"
+)
+"""As docs.vllm.ai has it (serving/parallelism_scaling, with multiprocessing), in every release known here. The workers
+of a node and their first one follow from its rank (vLLM pull request 23691; engine/arg_utils.py create_engine_config):
+whole ones stand on a node, or whole nodes share one.
+"""
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size", NODES)
