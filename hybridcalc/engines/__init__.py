@@ -34,7 +34,8 @@ class Starter(NamedTuple):
     makes of the fields of that name. ``verbs``: first words of programs whose second one stays among the arguments;
     ``serving``: patterns of images that serve without arguments, each with those that they then have. ``forked``: it is
     built under other names with flags of their own. ``joining``: flags with which a launch only joins a server of
-    another node.
+    another node. ``image``: that of a release, as its publisher names it; ``in_image``: the words that start it there,
+    where those outside do not; ``port``: where it listens unless --port says otherwise.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -50,6 +51,9 @@ class Starter(NamedTuple):
     serving: tuple[tuple[str, tuple[str, ...]], ...] = ()
     forked: bool = False
     joining: frozenset[str] = frozenset()
+    image: str = ""
+    in_image: tuple[str, ...] = ()
+    port: int = 0
 
 
 class Row(NamedTuple):
@@ -172,6 +176,9 @@ ENGINES = Engines({
             ("--model-path", "--model"),
             images=r"(^|[/.-])sglang($|[:@/-])|sglang-runtime",
             own_images=("lmsysorg/sglang",),
+            image="lmsysorg/sglang:v{}",
+            in_image=("python3", "-m", "sglang.launch_server"),
+            port=30000,
             classes=frozenset({"Engine", "ServerArgs"}),
             appended=("SGLANG_EXTRA_ARGS",),
         ),
@@ -188,6 +195,8 @@ ENGINES = Engines({
             ("--model",),
             images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
             own_images=("vllm/vllm-openai",),
+            image="vllm/vllm-openai:v{}",
+            port=8000,
             classes=frozenset({"LLM", "EngineArgs", "AsyncEngineArgs"}),
             appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
             configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
@@ -208,6 +217,9 @@ ENGINES = Engines({
             ("--model", "-m", "--hf-repo", "-hf"),
             images=r"(^|/)llama\.cpp($|[:@])",
             own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp", "ollama/ollama"),
+            image="ghcr.io/ggml-org/llama.cpp:server-cuda-{}",
+            in_image=("/app/llama-server",),
+            port=8080,
             configured=((r"(^|/)llama\.cpp($|[:@])", "LLAMA_ARG_"),),
             verbs=frozenset({"ollama"}),
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),

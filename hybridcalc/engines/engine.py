@@ -45,9 +45,7 @@ class Engine:
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
     one that says the memory left. ``stages`` are those of a start-up, in order.
-    ``in_container``: flags without which a server in a container is reached by nobody outside it; ``image``: that of a
-    release, as its publisher names it; ``in_image``: the words that start a server there, where those outside do not;
-    ``port``: where it listens unless --port says otherwise.
+    ``in_container``: flags without which a server in a container is reached by nobody outside it.
     ``own_length``: a plan that no length is given for is one of requests as long as the engine serves.
     ``indivisible``: stage and rule of a start-up whose ranks do not divide the model. ``variants``: flags with which
     something else serves, with flags of its own, and its name. ``model_after_flags``: MODEL may stand behind flags, and
@@ -63,9 +61,6 @@ class Engine:
     memory_option: ClassVar[str]
     stages: ClassVar[tuple[str, ...]] = ()
     in_container: ClassVar[tuple[str, ...]] = ()
-    image: ClassVar[str]
-    in_image: ClassVar[tuple[str, ...]] = ()
-    port: ClassVar[int]
     own_length: ClassVar[bool] = False
     indivisible: ClassVar[tuple[str, str]] = ("", "")
     variants: ClassVar[Mapping[str, str]] = MappingProxyType({})

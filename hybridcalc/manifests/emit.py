@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.engines import ENGINES
+from hybridcalc.engines import ENGINES, Starter
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.shapes import Nodes, fitting_of, nodes_of
 from hybridcalc.errors import InputError, quoted
@@ -52,6 +52,11 @@ class Emitted(NamedTuple):
         linked = self.links.flags + self.links.beyond if self.nodes > 1 else ()
         words = (*self.argv[len(_head(self)) :], *self.more)
         return [piece for piece in _together(words) if piece[0].partition("=")[0] not in linked]
+
+    @property
+    def starter(self) -> Starter:
+        """What starts the engine."""
+        return ENGINES.rows[self.engine.name].starter
 
     @property
     def links(self) -> Nodes:
@@ -168,7 +173,7 @@ def _image(launch: Emitted) -> str:
         raise InputError(f"no image of {launch.engine.title} for this GPU is known here", fix="write --emit cmd")
     if launch.nodes > 1 and not launch.links.flags:
         raise InputError(f"other programs serve beside {launch.engine.title} on more nodes", fix="write --emit cmd")
-    return launch.engine.image.format(launch.version)
+    return launch.starter.image.format(launch.version)
 
 
 def _model(launch: Emitted) -> str:
@@ -183,11 +188,11 @@ def _name(launch: Emitted) -> str:
 
 
 def _port(launch: Emitted) -> str:
-    return launch.option("--port") or f"{launch.engine.port}"
+    return launch.option("--port") or f"{launch.starter.port}"
 
 
 def _program(launch: Emitted) -> str:
-    return ", ".join(json.dumps(word) for word in launch.engine.in_image or _head(launch))
+    return ", ".join(json.dumps(word) for word in launch.starter.in_image or _head(launch))
 
 
 def _listed(launch: Emitted, role: Role, indent: str) -> str:

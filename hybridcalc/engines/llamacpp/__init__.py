@@ -34,11 +34,11 @@ class LlamaCpp(Engine):
     name, title = "llama.cpp", "llama.cpp"
     model_flag = "--model"
     memory_option = "available"
-    image, in_image, port = "ghcr.io/ggml-org/llama.cpp:server-cuda-{}", ("/app/llama-server",), 8080
     options = frozenset({"available", "gpu", "weights", "engine_version", "env"})
     stages = ("llama_init_from_model", "llama_context", "llama_kv_cache")
     model_after_flags = True
     fitted_unasked = False
+    in_container = ("--host", "0.0.0.0")  # noqa: S104  (of the container)
 
     def with_options(self, args: ContextParams, given: Mapping[str, Any]) -> ContextParams:
         """As every engine; all cards that are given hold layers."""

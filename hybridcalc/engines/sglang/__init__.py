@@ -39,7 +39,6 @@ class Sglang(Engine):
     )  # fmt: skip
     indivisible = ("load", "HC009")
     in_container = ("--host", "0.0.0.0")  # noqa: S104  (of the container)
-    image, in_image, port = "lmsysorg/sglang:v{}", ("python3", "-m", "sglang.launch_server"), 30000
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """As every engine; and the platform."""
