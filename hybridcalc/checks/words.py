@@ -380,7 +380,8 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
     """
     program = deployment.launch.program
     wrapped = len(program) == 3 and not program[2].startswith(engine.name)
-    if wrapped or not engine.variants.keys().isdisjoint(words.kept) or _is_fork(engine, deployment.image):
+    old = ENGINES.older(deployment.launch)  # it may have flags that are gone since
+    if wrapped or old or not engine.variants.keys().isdisjoint(words.kept) or _is_fork(engine, deployment.image):
         return
     for name in dict.fromkeys(unknown):
         at = _argument(name, words.kept, engine)

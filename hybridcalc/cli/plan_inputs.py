@@ -109,7 +109,7 @@ class Question(NamedTuple):
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
         said = (self.assumed, asked.taken, asked.uneven)
-        return [*self.engine.remarks(asked.args, self.known), *filter(None, said)]
+        return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
         """That words are passed over which no list of the engine's flags has, in a warning, and that the launch sees
@@ -188,6 +188,8 @@ def question(
     served.check_options(given)
     assumed = ""
     if line is not None and given.get("engine_version") is None:
+        if old := ENGINES.older(line):
+            raise InputError(served.older(old), fix=f"add --engine-version {served.newest} to plan it by those rules")
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")

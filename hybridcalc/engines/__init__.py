@@ -128,6 +128,11 @@ class Engines(Mapping[str, "Engine"]):
         version = launch.release or self.launchers.image_version(launch.image)
         return version if version is not None and self[launch.engine].knows(version) else None
 
+    def older(self, launch: "Launch") -> str:
+        """The release that a launch says, where it is older than every one that is known; else nothing."""
+        version = launch.release or self.launchers.image_version(launch.image)
+        return version if version is not None and not self[launch.engine].knows(version) else ""
+
     def assumed(self, launch: "Launch") -> str:
         """That the newest release is assumed, where a launch installs one that is not known here, or runs in its
         engine's own image and the tag says none.
@@ -136,6 +141,8 @@ class Engines(Mapping[str, "Engine"]):
         if (tag is None and not launch.release) or self.release(launch) is not None:
             return ""
         newest = self[launch.engine].newest
+        if old := self.older(launch):
+            return f"{self[launch.engine].older(old)}: {newest} is assumed"
         if launch.release or tag is None:
             return f"no rules are known here for {launch.release}, which is installed: {newest} is assumed"
         return f"the image's tag {printable(tag[:40])} names no release known here: {newest} is assumed"

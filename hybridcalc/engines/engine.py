@@ -122,6 +122,10 @@ class Engine:
         found: str = self.part("releases").RELEASES.newer(version)
         return found
 
+    def older(self, version: str) -> str:
+        """That a version is older than what is known here."""
+        return f"{self.title} {version} is older than the releases known here, {self.releases[0]} to {self.newest}"
+
     def knows(self, version: str) -> bool:
         """Whether there are rules for a version of the engine."""
         try:

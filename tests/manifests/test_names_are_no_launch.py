@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from hybridcalc.checks.judge import judge
 from hybridcalc.checks.settings import Settings
+from hybridcalc.cli.plan_inputs import question
+from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import read_file
 
 
@@ -122,3 +125,15 @@ def test_blanks_behind_a_backslash_end_the_command(tmp_path: Path) -> None:
 def test_quotes_hold_an_assignment_of_a_unit_together(tmp_path: Path, declared: str, words: str) -> None:
     text = f"[Service]\n{declared}\nExecStart=/usr/bin/vllm serve m $OPTS\n"
     assert started(tmp_path, "a.service", text) == [words]
+
+
+def test_flags_of_a_release_older_than_all_are_not_called_unknown(tmp_path: Path) -> None:
+    """They may be gone since; the range that is known is said."""
+    for tag, rules in (("v0.6.3", []), ("v0.33.0", ["HC071"])):
+        (tmp_path / "a.sh").write_text(f"docker run vllm/vllm-openai:{tag} --model nemotron-h-8b --swap-space=4\n")
+        (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+        checked = judge(one, Settings())
+        assert [item.finding.rule for item in checked.findings] == rules
+        assert ("older than the releases known here, 0.18.0 to" in checked.assumed_release) == (not rules)
+        with pytest.raises(InputError, match="is older than the releases") if not rules else nullcontext():
+            question([], ["docker", "run", f"vllm/vllm-openai:{tag}", "--model", "m"], {}, [], None, {})

@@ -356,6 +356,7 @@ def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> R
     if refusal.rule == "HC041":
         fix = _length_that_starts(ready, int(rest.low_gib * GIB), work)
         if fix:
+            fix += f"; it starts with {rest.low_gib:.2f} GiB too, the low end" if rest.low_gib < rest.likely_gib else ""
             better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             better.outputs = refusal.outputs
             return better
