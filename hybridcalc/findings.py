@@ -95,7 +95,7 @@ class Rule(NamedTuple):
 
 
 def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] = ()) -> tuple[Finding, ...]:
-    """Every trap a plan walks into, and what is ``known`` already, errors first; one finding for one cause."""
+    """Every trap a plan walks into, and what is ``known`` already, that first and errors before all."""
     said = [
         (rule, Finding.made(rule.id, rule.severity, message, fix))
         for rule in rules
@@ -103,8 +103,7 @@ def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] 
         for message, fix in rule.check(plan)
     ]
     told = {other for rule, _ in said for other in rule.settles}
-    found = [finding for rule, finding in said if rule.id not in told]
-    found += chain.from_iterable(known)
+    found = [*chain.from_iterable(known), *(finding for rule, finding in said if rule.id not in told)]
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
 
 

@@ -123,6 +123,11 @@ def find_preset(name: str) -> tuple[str, str] | None:
     return next(((preset, "") for preset, checkpoint in listed if checkpoint.lower() == wanted), None)
 
 
+def names_gguf(name: str) -> bool:
+    """Whether a name is one of GGUF files: ``NAME.gguf``, ``ORG/NAME-GGUF``, ``MODEL:Q4_K_M``."""
+    return re.search(rf"{_GGUF}|-gguf$", name.strip().lower()) is not None
+
+
 def named_as_quantised(name: str) -> bool:
     """Whether a name ends as those of quantised releases do."""
     return re.search(_QUANTISED, name.strip().lower()) is not None

@@ -139,7 +139,7 @@ class Patterns:
         self._firsts = {beginning.partition(".")[0] for beginning in self.beginnings}
         self.by_layer = bool(numbers) or any(map(_COUNTS.search, (*globs, *expressions)))
         """Whether one of globs and expressions holds a number, so that each layer is asked for by itself."""
-        self._expressions = _joined([_compiled(each) for each in dict.fromkeys(expressions)])
+        self._expressions = _joined([compiled(each) for each in dict.fromkeys(expressions)])
         plain = {glob for glob in globs if glob.endswith("*") and not any(c in glob[:-1] for c in "*?[")}
         self._starts, self._bare_starts = (tuple({form(glob)[:-1] for glob in plain}) for form in (str, _bare))
         others = [glob for glob in globs if glob not in plain]
@@ -282,12 +282,15 @@ def _joined(expressions: "list[re.Pattern[str]]") -> "list[re.Pattern[str]]":
 
 
 @lru_cache(maxsize=512)
-def _compiled(pattern: str) -> "re.Pattern[str]":
-    """A pattern of somebody's file: bounded in length, and without the nested repeats that take exponential time."""
+def compiled(pattern: str, what: str = "quantisation pattern") -> "re.Pattern[str]":
+    """A pattern of somebody's file: bounded in length, and without the nested repeats that take exponential time.
+
+    Raises InputError naming ``what`` it is.
+    """
     repeated = re.search(r"[*+}]\)?[*+{]|\([^)]*[*+][^)]*\)[*+{]", pattern)
     if len(pattern) > LONGEST_PATTERN or repeated:
-        raise InputError(f"quantisation pattern {quoted(pattern)} is not read", fix="give --weights SIZE")
+        raise InputError(f"{what} {quoted(pattern)} is not read", fix="give --weights SIZE")
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
-        raise InputError(f"quantisation pattern {quoted(pattern)} is no regular expression") from None
+        raise InputError(f"{what} {quoted(pattern)} is no regular expression") from None

@@ -4,6 +4,8 @@ A value names a kind of number, and what an engine quantises on load; a name the
 from every linear layer to the experts.
 """
 
+import re
+
 from hybridcalc.architecture.quantization import (
     FP8_BLOCK,
     FP8_CHANNEL,
@@ -101,3 +103,27 @@ def without_blocks(guessed: Quantization) -> Quantization:
     """The same modules in the layout of their kind that any ranks may cut: a scale a row."""
     only = tuple((pattern, FP8_CHANNEL) for pattern, _ in guessed.only)
     return guessed._replace(scheme=FP8_CHANNEL, only=only)
+
+
+TYPE_MIXES = {
+    "F32": (32.0, 32.0, 32.0), "F16": (16.0, 16.0, 16.1), "BF16": (16.0, 16.0, 16.1), "Q8_0": (8.5, 8.5, 8.7),
+    "Q6_K": (6.5, 6.56, 7.2), "Q5_K_M": (5.5, 5.7, 6.3), "Q5_K_S": (5.5, 5.57, 6.1), "Q5_0": (5.5, 5.6, 6.1),
+    "Q5_1": (6.0, 6.1, 6.6), "Q4_K_M": (4.5, 4.89, 5.6), "Q4_K_S": (4.5, 4.67, 5.3), "Q4_K_XL": (4.5, 5.0, 6.0),
+    "Q4_0": (4.5, 4.66, 5.2), "Q4_1": (5.0, 5.1, 5.6), "IQ4_XS": (4.25, 4.46, 5.1), "IQ4_NL": (4.5, 4.67, 5.2),
+    "MXFP4_MOE": (4.25, 4.6, 6.0), "Q3_K_L": (3.44, 4.3, 4.9), "Q3_K_M": (3.44, 4.0, 4.7), "Q3_K_S": (3.44, 3.64, 4.4),
+    "Q3_K_XL": (3.44, 4.2, 5.0), "IQ3_M": (3.44, 3.76, 4.5), "IQ3_S": (3.44, 3.66, 4.4), "IQ3_XS": (3.06, 3.5, 4.2),
+    "IQ3_XXS": (3.06, 3.25, 4.0), "Q2_K": (2.63, 3.16, 4.0), "Q2_K_S": (2.63, 2.97, 3.8), "Q2_K_XL": (2.63, 3.3, 4.3),
+    "IQ2_M": (2.56, 2.93, 3.7), "IQ2_S": (2.31, 2.74, 3.5), "IQ2_XS": (2.31, 2.59, 3.3), "IQ2_XXS": (2.06, 2.38, 3.2),
+    "IQ1_M": (1.75, 2.15, 3.0), "IQ1_S": (1.56, 2.0, 2.8),
+}  # fmt: skip
+"""Name of a type mix -> least, usual and most bits a parameter: the base type alone; a Llama-3.1-8B (the table of
+llama.cpp tools/quantize); small models, of whose parameters more are embeddings and head, which larger types hold.
+"""
+_NAMES = "|".join(sorted(TYPE_MIXES, key=len, reverse=True))
+_MIX = re.compile(rf"(?:^|[-.:_])(?:UD-)?({_NAMES})(?:[-.]|$)", re.IGNORECASE)
+
+
+def mix_of(name: str) -> str | None:
+    """The type mix that the name of a file or of a model ends with: Q4_K_M of ``qwen3.5-27b-Q4_K_M.gguf``."""
+    found = _MIX.search(name.rpartition("/")[2])
+    return found[1].upper() if found is not None else None

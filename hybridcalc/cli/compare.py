@@ -144,7 +144,7 @@ def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
 
 def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workload) -> Ranked:
     """One launch, planned; or why the engine refuses it. Raises HybridcalcError for what cannot be planned."""
-    served = ENGINES[line.launch.engine or ENGINES.usual]
+    served = ENGINES[line.launch.engine or ENGINES.meant_by(line.launch.words)]
     given: dict[str, Any] = {name: size for name, size in sizes.items() if name in served.options}
     told = any(size is not None for name, size in given.items() if name == served.memory_option)
     given |= {"gpu": None if told else line.gpu or gpu, "engine_version": ENGINES.release(line.launch)}

@@ -27,8 +27,8 @@ def crossover(
         str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Longest length of the curve.")
     ] = None,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="sglang; or vllm: what its pages and blocks take.")
-    ] = ENGINES.usual,
+        str | None, typer.Option("--engine", metavar="NAME", help="sglang; or vllm: what its pages and blocks take.")
+    ] = None,
     ranks: options.Ranks,
     dcp_size: options.Dcp = 1,
     kv_cache_dtype: options.KvDtype = "auto",
@@ -48,7 +48,7 @@ def crossover(
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
     asked_for = answers.wanted(form)
-    served = ENGINES[ENGINES.named(engine)]
+    served = ENGINES[ENGINES.meant_by([model]) if engine is None else ENGINES.named(engine)]
     compare = offered(served.crossover, "crossover", served.title)
     given = {
         "tp_size": ranks.tp_size if ranks.tp_size > 1 else None,

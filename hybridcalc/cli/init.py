@@ -81,7 +81,7 @@ def _launch(command: str | None, model: str | None, engine: str | None, cards: i
         _served(f"{command} ")
         return {"name": "server", "command": command}
     load_model(model or "")
-    served = ENGINES[ENGINES.usual if engine is None else ENGINES.named(engine, flag="--engine")]
+    served = ENGINES[ENGINES.meant_by([model or ""]) if engine is None else ENGINES.named(engine, flag="--engine")]
     flag = served.flags.by_field.get(served.renamed.get("tp_size", "tp_size"))
     ranks = {} if flag is None or not cards or cards == 1 else {flag.spellings[0].lstrip("-"): cards}
     return {"name": "server", "model": model, "engine": served.name, "flags": ranks}

@@ -7,7 +7,7 @@ words, one quoted text, the path of a script, or ``-`` for stdin; it is read and
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -184,7 +184,7 @@ def question(
     Raises InputError for an option or a word that only another engine has, and for sizes that are none.
     """
     line = read_line(launch)
-    served = ENGINES[engine_of(engine, line)]
+    served = ENGINES[engine_of(engine, line, words)]
     served.check_options(given)
     assumed = ""
     if line is not None and given.get("engine_version") is None:
@@ -250,11 +250,11 @@ def read_line(launch: list[str] | None) -> "Launch | None":
     return launch_of(launch)
 
 
-def engine_of(asked: str | None, line: "Launch | None") -> str:
-    """Which engine is meant: the one asked for, else the one that the launch line starts, else the usual one."""
+def engine_of(asked: str | None, line: "Launch | None", words: Iterable[str] = ()) -> str:
+    """Which engine is meant: the one asked for, else the one that the launch line starts, else by the model's name."""
     started = line.engine if line is not None else None
     if asked is None:
-        return started or ENGINES.usual
+        return started or ENGINES.meant_by((*words, *(line.words if line is not None else ())))
     named = ENGINES.named(asked)
     if started and started != named:
         raise InputError(f"the launch line starts {started}, not {named}", fix="leave out --engine")

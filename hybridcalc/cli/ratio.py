@@ -60,7 +60,9 @@ def ratio(
     """
     severity = options.severity("--fail-on", fail_on)
     asked_for = answers.wanted(form)
-    engine = ENGINES[ENGINES.usual]
+    engine = ENGINES[ENGINES.meant_by([model or ""])]
+    if not engine.offers("balance"):
+        raise InputError(f"{engine.title} splits no memory between pools: ratio says nothing of it", fix="write plan")
     known = _memory(rest, card)
     if any(card):
         engine.check_memory(known)

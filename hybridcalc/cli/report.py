@@ -112,7 +112,8 @@ def _command(target: str | None, words: list[str], launch: list[str] | None, sav
         )
     if target == "-" or _is_log(target):
         return ["log", target, *words, *_length(words), *save]
-    if any(word.partition("=")[0] in MEMORY for word in words):
+    memory = any(word.partition("=")[0] in MEMORY for word in words)
+    if memory or not ENGINES[ENGINES.meant_by([target])].offers("balance"):
         return ["plan", target, *words, *_length(words, []), *save]
     model = options.model(target)
     if model.state is None or model.attention is None:

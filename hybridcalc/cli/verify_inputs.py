@@ -60,7 +60,7 @@ def subjects(
 
 def boots_whole(words: Words) -> Any:
     """What boots the engine that is asked for whole, and compares; None where its tensors are allocated one by one."""
-    name = inputs.engine_of(words.engine, inputs.read_line(words.launch))
+    name = inputs.engine_of(words.engine, inputs.read_line(words.launch), words.words)
     return getattr(ENGINES.room(name, "crosscheck"), "booted", None)
 
 

@@ -8,7 +8,7 @@ its tensors). A new engine is added here with a row.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -35,7 +35,8 @@ class Starter(NamedTuple):
     ``serving``: patterns of images that serve without arguments, each with those that they then have. ``forked``: it is
     built under other names with flags of their own. ``joining``: flags with which a launch only joins a server of
     another node. ``image``: that of a release, as its publisher names it; ``in_image``: the words that start it there,
-    where those outside do not; ``port``: where it listens unless --port says otherwise.
+    where those outside do not; ``port``: where it listens unless --port says otherwise. ``gguf``: it is what GGUF
+    files are for.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -54,6 +55,7 @@ class Starter(NamedTuple):
     image: str = ""
     in_image: tuple[str, ...] = ()
     port: int = 0
+    gguf: bool = False
 
 
 class Row(NamedTuple):
@@ -98,6 +100,16 @@ class Engines(Mapping[str, "Engine"]):
     def usual(self) -> str:
         """The engine that is meant where none is named."""
         return next(iter(self.rows))
+
+    def meant_by(self, words: Iterable[str]) -> str:
+        """The engine that is meant where none is named: that of GGUF files where a word names one, else the usual."""
+        near = [word for word in words if ":" in word or "gguf" in word.lower()]
+        if near:
+            from hybridcalc.architecture.presets import names_gguf
+
+            if any(map(names_gguf, near)):
+                return next(name for name, row in self.rows.items() if row.starter.gguf)
+        return self.usual
 
     @property
     def launchers(self) -> "Launchers":
@@ -231,6 +243,7 @@ ENGINES = Engines({
             verbs=frozenset({"ollama"}),
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
             forked=True,
+            gguf=True,
         ),
         {part: f"hybridcalc.{part}.llamacpp" for part in ROOMS},
     ),

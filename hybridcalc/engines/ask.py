@@ -133,12 +133,12 @@ def _asked(
     """The engine, the model, the arguments and the release of a launch line; a model alone has them by default."""
     named = None if engine is None else ENGINES.named(engine, flag="engine")
     if not _is_launch(model_or_launch):
-        served = ENGINES[named or ENGINES.usual]
+        served = ENGINES[named or ENGINES.meant_by([str(getattr(model_or_launch, "asked", model_or_launch))])]
         return served, model_or_launch, served.read([], env)[1], None
     line = ENGINES.launch(model_or_launch)
     if line.engine and named is not None and line.engine != named:
         raise InputError(f"the launch line starts {line.engine}, not {named}", fix="leave out engine")
-    served = ENGINES[line.engine or named or ENGINES.usual]
+    served = ENGINES[line.engine or named or ENGINES.meant_by(line.words)]
     model, args = served.read(line.words, {**line.variables, **env})
     if model is None:
         raise InputError("the launch line names no model", fix=f"add {served.model_flag}")

@@ -48,7 +48,12 @@ _KINDS = "fp8|nvfp4|mxfp[48]|fp4|w4a16|w8a8|w8a16|int[48]|[48]bit|awq|gptq|gguf|
 
 
 def quantized_by_name(name: str) -> str:
-    """What a checkpoint's name says of its quantisation (``fp8``, ``nvfp4``, ...); empty where it says nothing."""
+    """What a checkpoint's name says of its quantisation (``fp8``, ``Q4_K_M``, ...); empty where it says nothing."""
+    if ":" in name or "gguf" in name:
+        from hybridcalc.architecture.quantization_names import mix_of
+
+        if (mix := mix_of(name)) is not None:
+            return mix
     found = re.search(f"(?:^|[-_.])({_KINDS})(?:$|[-_.])", name.rpartition("/")[2].lower())
     return found[1] if found else ""
 
@@ -100,7 +105,7 @@ def name_to_load(model: Architecture) -> str:
         return model.asked.removesuffix("/config.json") or model.hf_id or model.name
     listed = _listed(model)
     name = listed["id"] if listed is not None else model.asked or model.hf_id or model.name
-    if "/" in name or (listed is None and _mark(model)):
+    if "/" in name or (listed is None and ":" not in name and _mark(model)):
         return name
     return model.hf_id or model.name
 

@@ -321,12 +321,13 @@ class Engine:
         """What start-up settles before memory counts. Raises Refusal."""
         return self.part("planner").prepare(model, args)
 
-    def _refused_with(self, model: "Architecture", args: Any, gib: float, workload: "Workload") -> Refusal | None:
-        """Why it would not start with exactly that memory; None where it would."""
+    def refused(self, end: str, model: "Architecture", args: Any, rest: "Rest", work: "Workload") -> Refusal | None:
+        """Why it would not start with the least memory that there may be, or the most (``end``); None if it would."""
         from hybridcalc.deployment import exact_rest
 
+        exact = exact_rest(rest.low_gib if end == "least" else rest.high_gib)
         try:
-            self.part("server_plan").plan(model, args, rest=exact_rest(gib), workload=workload)
+            self.part("server_plan").plan(model, args, rest=exact, workload=work)
         except Refusal as refusal:
             return refusal
         return None
@@ -377,13 +378,13 @@ class Engine:
 
         planned = self.part("server_plan").plan
         if not rest.exact:
-            refused = self._refused_with(model, args, rest.low_gib, workload)
+            refused = self.refused("least", model, args, rest, workload)
             if refused is not None:
                 rest = rest._replace(undecided=(Finding.of(_undecided(refused, rest.start_of("likely", "high"))),))
         try:
             found = cast("Answer", planned(model, args, rest=rest, workload=workload))
         except Refusal as refusal:
-            if rest.exact or self._refused_with(model, args, rest.high_gib, workload) is not None:
+            if rest.exact or self.refused("most", model, args, rest, workload) is not None:
                 raise
             raise _undecided(refusal, rest.start_of("low", "likely")) from None
         self.check_ranks(model, args)  # what a start-up refuses before is said as it says it

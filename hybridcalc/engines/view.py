@@ -271,7 +271,7 @@ def refusal_view(
     """Why a plan does not start, at which stage, what to change, and what it then serves."""
     settled, then = refusal.outputs, mended()
     rows = []
-    if then is not None:
+    if then is not None and settled.get("memory_why", then.rest.why) == then.rest.why:
         rows.append(memory_figure(then.rest))
     elif "memory_why" in settled:
         rows.append(Quantity("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))

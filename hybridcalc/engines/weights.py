@@ -393,8 +393,13 @@ def _by_name(
 
     A layout that ranks cannot cut is no more than a guess: one without blocks takes its place, and a finding says so.
     """
-    from hybridcalc.architecture.quantization_names import without_blocks
+    from hybridcalc.architecture.quantization_names import TYPE_MIXES, without_blocks
 
+    if stored.marked in TYPE_MIXES:
+        whole = _exact(model, stored, found, None, placement, dtype).likely
+        low, likely, high = (int(whole * bits / 16) for bits in TYPE_MIXES[stored.marked])
+        counted, why = Counted(parameters=found.number()), f"files of {stored.marked} differ in the share of each type"
+        return Weights(model, stored.name, stored.marked, low, likely, high, stored.source, counted, why)
     sizes, refused = list[Weights](), ""
     for each in layouts(stored, found):
         assert each is not None  # noqa: S101  a name that says how it is quantised

@@ -10,6 +10,7 @@ from fractions import Fraction
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.deployment import Workload
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.fitting.answer import DEFAULT_TOP, Fit
 from hybridcalc.fitting.models import ORDERS, FitModels
@@ -70,13 +71,16 @@ def fit(
         raise InputError(f"--pace {pace:g} is no number of tokens a second", fix="write --pace 30")
     if order not in ORDERS:
         raise InputError(f"--sort {quoted(order)} is not known", fix=f"write {' or '.join(ORDERS)}")
-    named = _listed(gpu)
-    if gpu and not named:
+    cards = _listed(gpu)
+    if gpu and not cards:
         raise InputError("--gpu names none", fix="write --gpu h100,h200, or leave it out for all")
-    offered = offers(named, dict(prices or {}), max_gpus)
-    served, linked = engines(_listed(engine)), interconnect == JOINED[1]
+    offered = offers(cards, dict(prices or {}), max_gpus)
+    name = model if isinstance(model, str) else "" if model is None else model.asked
+    of_files = ENGINES.meant_by([name])
+    named = _listed(engine) or ([] if of_files == ENGINES.usual else [of_files])
+    served, linked = engines(named), interconnect == JOINED[1]
     if model is None:
-        offer = _one_kind(named, offered)
+        offer = _one_kind(cards, offered)
         models = tuple(each for name in model_names() for each in checkpoints(load_model(name)))
         asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked, pace, variables)
         return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)

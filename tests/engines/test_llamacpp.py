@@ -8,9 +8,10 @@ from command_line import run
 from gguf_files import qwen35_27b
 
 from hybridcalc import llamacpp, load_model
+from hybridcalc.architecture.quantization_names import TYPE_MIXES, mix_of
 from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.llamacpp.memory import BITS, mix_of, weights_of
+from hybridcalc.engines.llamacpp.memory import weights_of
 from hybridcalc.errors import InputError, NotModelled
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import GIB, MIB
@@ -166,7 +167,7 @@ def test_the_mix_of_a_name(name: str, mix: str | None) -> None:
 def test_weights_by_the_mix_are_an_interval() -> None:
     found = weights_of(llamacpp.plan(load_model("qwen3.6-35b-a3b:Q4_K_M"), llamacpp.ContextParams(n_ctx=256)).ready)
     assert found is not None and found.low < found.likely < found.high
-    assert all(low <= likely <= high for low, likely, high in BITS.values())
+    assert all(low <= likely <= high for low, likely, high in TYPE_MIXES.values())
 
 
 @pytest.mark.parametrize("name", ["qwen3.5-27b:Q4_K_M", "qwen3.5-27b-Q4_K_M.gguf"])

@@ -14,9 +14,10 @@ from llamacpp_server import boot, write_tiny
 from hybridcalc import llamacpp, load_model
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.llamacpp.memory import weighed
-from hybridcalc.engines.llamacpp.placement import HOST, devices_of, layers_in_all, of_header, parts_of, placed
+from hybridcalc.engines.llamacpp.overrides import HOST
+from hybridcalc.engines.llamacpp.placement import devices_of, layers_in_all, of_header, parts_of, placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Write
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import GIB, MIB
 
@@ -104,7 +105,11 @@ def test_tensors_of_a_header_lie_where_their_names_say(tmp_path: Path) -> None:
         (card,), host = (placement := placed(found, weights.layers)).cards, placement.host
         assert host.weights == 64 * 32 * 4 + 64 * 8 * 4 * 4
         assert card.weights == 64 * 32 * 4 + 64 * 64 * 4 + 64 * 8 * 4 * 4 + 64 * 4 + more
-    assert of_header(model.config["gguf"], 65, 64).dense[64] == 0  # type: ignore[index]
+    made = model.config["gguf"]  # type: ignore[index]
+    assert (plain_layers := of_header(made, 65, 64)).dense[64] == 0
+    moved = of_header(made, 65, 64, (("blk.0.attn", HOST), ("blk", 1), ("output", 0)))
+    assert moved.whole == plain_layers.whole and not any((*moved.dense, *moved.experts, moved.output))
+    assert dict(moved.moved) == {HOST: 64 * 64 * 4, 1: 2 * 64 * 8 * 4 * 4, 0: 64 * 32 * 4 + 64 * 4}
 
 
 @pytest.mark.parametrize("text", ["a,b", "1,", "-1,2", "1;2"])
@@ -137,10 +142,51 @@ def test_fit_shortens_then_moves_layers() -> None:
     moe = planned("-m qwen3.6-35b-a3b-Q4_K_M.gguf -c 32768", "rtx-4080")
     assert moe.offloaded is None and 0 < moe.experts_on_host < 41
     assert moe.placement.cards[0].layers == layers_in_all(moe.model) + 1
-    for flags in ("-ngl 99", "-ts 1", "-ot exps=CPU", "-sm row"):
-        fixed = planned(f"-m qwen3.5-27b-Q8_0.gguf -c 32768 {flags}", "rtx-4080")
-        assert (fixed.offloaded, fixed.experts_on_host) == (None, 0)
-        assert any("stays, and a start may run out" in finding.message for finding in fixed.findings)
+
+
+@pytest.mark.parametrize("flags", ["-ngl 99", "-ts 1", "-ot exps=CPU", "-sm row", "--fit off"])
+def test_what_is_set_by_hand_stays_and_does_not_start_where_a_card_lacks_memory(flags: str) -> None:
+    """--fit moves nothing that a flag places, and the fix is planned: it starts."""
+    line = f"-m qwen3.5-27b-Q8_0.gguf -c 32768 {flags}"
+    with pytest.raises(
+        llamacpp.Refusal, match=r"^GPU 0 lacks 12\.9\d GiB: it is to hold 28\.\d\d of 15\.56$"
+    ) as caught:
+        planned(line, "rtx-4080")
+    assert caught.value.rule == "HC204" and isinstance(caught.value.fix, Write)
+    kept = line.replace("-ngl 99", "")
+    assert planned(f"{kept} {caught.value.fix.flag} {caught.value.fix.value}", "rtx-4080").requests == 4
+
+
+@pytest.mark.parametrize(("flags", "lacking", "fix"), [
+    ("-ts 9,1 --fit off", "GPU 0", "leave out -ts"), ("-ts 1,9", "GPU 1", "leave out -ts"),
+    ("-sm row -ts 9,1", "GPU 0", "leave out -ts"), ("-sm none -mg 1 --fit off", "GPU 1", "leave out -sm none"),
+    ("-ot blk\\.[1-9].*exps=CUDA0", "GPU 0", "leave out -ot"),
+])  # fmt: skip
+def test_one_card_that_overflows_does_not_start(flags: str, lacking: str, fix: str) -> None:
+    """Both cards together have room: the sums say nothing."""
+    line = "-m Qwen3.6-35B-A3B-Q8_0.gguf -c 32768 -np 4"
+    assert planned(line, "2xrtx-4090").requests == 4
+    with pytest.raises(llamacpp.Refusal, match=f"^{lacking} lacks") as caught:
+        planned(f"{line} {flags}", "2xrtx-4090")
+    assert caught.value.fix == fix
+
+
+def test_a_card_that_may_overflow_is_undecided() -> None:
+    """Weights of a type mix are an interval, of which only the high end lacks memory."""
+    plan = planned("-m Qwen3.6-27B-Q4_K_M.gguf -c 102400 -np 4 --fit off", "rtx-4090")
+    [found] = [finding for finding in plan.findings if finding.rule == "HC204"]
+    assert found.severity == "error" and "undecided by the estimate of memory" in found.message
+
+
+@pytest.mark.parametrize(("pattern", "same"), [
+    (".ffn_.*_exps.=CPU", "--cpu-moe"), ("exps=CPU", "--cpu-moe"), (r"blk\.[0-4]\.ffn_.*_exps=CPU", "--n-cpu-moe 5"),
+])  # fmt: skip
+def test_experts_that_are_moved_by_name_are_those_of_the_flags(pattern: str, same: str) -> None:
+    """Of a preset by the names of its experts, in one part or several."""
+    line = "-m Qwen3.6-35B-A3B-Q4_K_M.gguf -c 8192"
+    named, flagged = (planned(f"{line} {flags}", "rtx-3090") for flags in (f"-ot {pattern}", same))
+    assert named.placement == flagged.placement and not named.unmoved
+    assert "HC218" not in [finding.rule for finding in named.findings]
 
 
 def test_cards_that_hold_nothing_are_not_listed() -> None:
@@ -151,10 +197,10 @@ def test_cards_that_hold_nothing_are_not_listed() -> None:
 
 
 def test_what_is_not_modelled_is_said() -> None:
-    rows = planned("-m qwen3.5-27b-Q4_K_M.gguf -c 8192 -sm row", "2xrtx-4090").notes
-    assert any(note.startswith("-sm row shares rows of layers over the cards") for note in rows)
-    named = planned("-m qwen3.5-27b-Q4_K_M.gguf -c 8192 -ot exps=CPU", "rtx-4090")
-    assert any(note.startswith("-ot moves tensors by name") for note in named.notes)
+    rows = planned("-m qwen3.5-27b-Q4_K_M.gguf -c 8192 -sm tensor", "2xrtx-4090").notes
+    assert any(note.startswith("-sm tensor shares layers over the cards") for note in rows)
+    named = planned("-m qwen3.5-27b-Q4_K_M.gguf -c 8192 -ot attn_q=CPU", "rtx-4090")
+    assert any(note.startswith("-ot moves tensors whose sizes no name tells") for note in named.notes)
     assert "HC218" in [finding.rule for finding in named.findings]
 
 

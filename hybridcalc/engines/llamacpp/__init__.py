@@ -15,6 +15,7 @@ from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
+    from hybridcalc.deployment import Rest, Workload
     from hybridcalc.engines.llamacpp.server_plan import Plan as Plan
     from hybridcalc.engines.llamacpp.server_plan import plan as plan
     from hybridcalc.engines.weights import Weights
@@ -67,8 +68,8 @@ class LlamaCpp(Engine):
 
     def file_of(self, model: "Architecture") -> str:
         """The file, or a name with its type mix."""
+        from hybridcalc.architecture.quantization_names import mix_of
         from hybridcalc.engines.checkpoints import name_to_load
-        from hybridcalc.engines.llamacpp.memory import mix_of
 
         mix = mix_of(model.asked)
         if mix is None or model.asked.lower().endswith(".gguf"):
@@ -81,9 +82,29 @@ class LlamaCpp(Engine):
 
         return weights_on_card(model, args)
 
+    def refused(
+        self, end: str, model: "Architecture", args: ContextParams, rest: "Rest", work: "Workload"
+    ) -> Refusal | None:
+        """As every engine; what each card is to hold has its own bounds."""
+        from hybridcalc.engines.llamacpp.server_plan import LEAST, MOST, plan
+
+        try:
+            plan(model, args, rest=rest, workload=work, taken=MOST if end == "least" else LEAST)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def changed(self, args: ContextParams, flags: str) -> ContextParams:
+        """As every engine; slots stay as they are where no flag says how many."""
+        found: ContextParams = super().changed(args, flags)
+        if "--parallel" not in flags:
+            found = replace(found, n_seq_max=args.n_seq_max, kv_unified=args.kv_unified)
+        return found
+
     def stored_as(self, model: "Architecture") -> str:
         """The type mix in its name; that none is known, of what is no GGUF file."""
-        from hybridcalc.engines.llamacpp.memory import header_of, mix_of
+        from hybridcalc.architecture.quantization_names import mix_of
+        from hybridcalc.engines.llamacpp.memory import header_of
 
         said = header_of(model) is not None or model.asked.lower().endswith(".gguf")
         return mix_of(model.asked) or ("" if said else "type mix not given")

@@ -32,8 +32,9 @@ KNOWN_ENVIRONMENT = frozenset({
     "LLAMA_ARG_FLASH_ATTN", "LLAMA_ARG_KV_OFFLOAD", "LLAMA_ARG_CACHE_TYPE_K", "LLAMA_ARG_CACHE_TYPE_V",
     "LLAMA_ARG_N_GPU_LAYERS", "LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_SPEC_DRAFT_N_MAX", "LLAMA_ARG_FIT", "LLAMA_ARG_FIT_CTX",
     "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_OVERRIDE_TENSOR", "LLAMA_ARG_CPU_MOE", "LLAMA_ARG_N_CPU_MOE",
-    "LLAMA_ARG_TENSOR_SPLIT", "LLAMA_ARG_SPLIT_MODE", "OLLAMA_NUM_PARALLEL", "OLLAMA_CONTEXT_LENGTH",
-    "OLLAMA_KV_CACHE_TYPE", "OLLAMA_FLASH_ATTENTION", "OLLAMA_MAX_LOADED_MODELS", "OLLAMA_GPU_OVERHEAD",
+    "LLAMA_ARG_TENSOR_SPLIT", "LLAMA_ARG_SPLIT_MODE", "LLAMA_ARG_MAIN_GPU", "OLLAMA_NUM_PARALLEL",
+    "OLLAMA_CONTEXT_LENGTH", "OLLAMA_KV_CACHE_TYPE", "OLLAMA_FLASH_ATTENTION", "OLLAMA_MAX_LOADED_MODELS",
+    "OLLAMA_GPU_OVERHEAD",
 })  # fmt: skip
 """Variables that set a flag which changes a figure or a refusal."""
 SPECULATION = (
@@ -72,6 +73,7 @@ class ContextParams(Arguments):
     split_mode: str = "layer"
     tensor_split: str | None = None
     override_tensor: str | None = None
+    main_gpu: int = 0
     cpu_moe: bool = False
     n_cpu_moe: int = 0
     ctx_checkpoints: int = 32
@@ -88,6 +90,11 @@ class ContextParams(Arguments):
     gpu_bytes: int = 0
     command_line: bool = False
     ollama: bool = False
+
+    @property
+    def used_cards(self) -> int:
+        """Cards that hold anything: all, or the one of -sm none."""
+        return 1 if self.split_mode == "none" else self.cards
 
     @property
     def copies_asked(self) -> int:

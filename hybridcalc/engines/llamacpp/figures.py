@@ -6,16 +6,36 @@
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.deployment import Rest, Workload
+from hybridcalc.deployment import GIVEN, Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
-from hybridcalc.engines.llamacpp.memory import UNBOUNDED, Weighed, compute_buffer, vocabulary_of, weighed, weights_of
+from hybridcalc.engines.llamacpp.memory import (
+    NO_SIZES,
+    UNBOUNDED,
+    Weighed,
+    compute_buffer,
+    vocabulary_of,
+    weighed,
+    weights_of,
+)
 from hybridcalc.engines.llamacpp.placement import Device, Devices, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared, prepare
 from hybridcalc.findings import BudgetLine
 from hybridcalc.units import GIB, MIB
+
+
+class Lack(NamedTuple):
+    """A card that is to hold more than it has: its name, and GiB."""
+
+    name: str
+    held: float
+    card: float
+
+    def __str__(self) -> str:
+        return f"{self.name} lacks {self.held - self.card:.2f} GiB: it is to hold {self.held:.2f} of {self.card:.2f}"
 
 
 class Figures:
@@ -31,6 +51,7 @@ class Figures:
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args, self.workload = ready, ready.model, ready.args, workload
+        self.asked = ready
 
     @property
     def version(self) -> str:
@@ -58,6 +79,35 @@ class Figures:
         found = self.weighed
         layers = found.layers if found is not None else None
         return placed(self.ready, layers, self.offloaded, self.experts_on_host)
+
+    @property
+    def by_card(self) -> bool:
+        """Whether it is known what each card is to hold, and what it has."""
+        rest = self.rest
+        known = rest is not None and rest.total_gib is not None and all(part.how != GIVEN for part in rest.parts)
+        return known and self.weighed is not None and self.placement.modelled
+
+    @property
+    def unmoved(self) -> bool:
+        """Whether -ot moves tensors of which nothing says how large they are."""
+        found = self.weighed
+        return self.args.override_tensor is not None and (found is None or not found.layers.modelled)
+
+    def lacking(self, end: int) -> "Lack | None":
+        """What the card lacks most that is to hold more than it has, with the low (0), likely (1) or high (2) end of
+        the estimates; None where each has room, or its memory or its weights are not known.
+        """
+        found, rest = self.weighed, self.rest
+        if not self.by_card or found is None or rest is None or rest.total_gib is None:
+            return None
+        scratch, card = compute_buffer(self.ready) or NO_SIZES, rest.total_gib / self.args.used_cards
+        held = [
+            (each.weights * found.bytes_of[end] + each.kv + each.state + scratch[end], each.name)
+            for each in self.placement.cards
+            if each.layers
+        ]
+        size, name = max(held, default=(0, ""))
+        return Lack(name, size / GIB, card) if size > card * GIB else None
 
     @cached_property
     def by_context(self) -> int:

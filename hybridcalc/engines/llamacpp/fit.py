@@ -10,9 +10,10 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
+from hybridcalc.architecture.quantization_names import mix_of
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextParams
-from hybridcalc.engines.llamacpp.memory import FREE_GIB, compute_buffer, header_of, mix_of, weighed
+from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, compute_buffer, header_of, weighed
 from hybridcalc.engines.llamacpp.placement import placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Nodes, Shape
@@ -102,11 +103,11 @@ def _tuned(
 
 def _held(ready: Prepared, rest: Rest) -> bool:
     """Whether every card holds its part at the high end of the estimates."""
-    found, buffers = weighed(ready), compute_buffer(ready)
+    found = weighed(ready)
     if found is None or rest.total_gib is None:
         return ready.kv_bytes + ready.draft_bytes + ready.state_bytes <= rest.low_gib * GIB
-    scratch = 2 * GIB if buffers is None else buffers.high
-    each = (rest.total_gib / ready.args.cards - FREE_GIB) * GIB - scratch
+    scratch = (compute_buffer(ready) or NO_SIZES).high
+    each = (rest.total_gib / ready.args.used_cards - FREE_GIB) * GIB - scratch
     cards = placed(ready, found.layers).cards
     return all(card.weights * found.bytes_of[2] + card.kv + card.state <= each for card in cards)
 

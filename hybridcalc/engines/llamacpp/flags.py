@@ -41,6 +41,7 @@ FLAGS = (
     Flag("offload_kqv", ("--kv-offload", "-kvo"), "switch"),
     Flag("kv_on_host", ("-nkvo",), "flag"),
     Flag("split_mode", ("--split-mode", "-sm"), "str", choices=("none", "layer", "row", "tensor")),
+    Flag("main_gpu", ("--main-gpu", "-mg"), "int", 0, MOST_RANKS),
     Flag("tensor_split", ("--tensor-split", "-ts"), "str"),
     Flag("override_tensor", ("--override-tensor", "-ot"), "str"),
     Flag("cpu_moe", ("--cpu-moe", "-cmoe"), "flag"),
@@ -79,7 +80,7 @@ VARIABLES = {
     "LLAMA_ARG_SPEC_TYPE": "--spec-type", "LLAMA_ARG_SPEC_DRAFT_N_MAX": "--spec-draft-n-max", "LLAMA_ARG_FIT": "--fit",
     "LLAMA_ARG_FIT_CTX": "--fit-ctx", "LLAMA_ARG_OVERRIDE_TENSOR": "--override-tensor",
     "LLAMA_ARG_CPU_MOE": "--cpu-moe", "LLAMA_ARG_N_CPU_MOE": "--n-cpu-moe", "LLAMA_ARG_TENSOR_SPLIT": "--tensor-split",
-    "LLAMA_ARG_SPLIT_MODE": "--split-mode",
+    "LLAMA_ARG_SPLIT_MODE": "--split-mode", "LLAMA_ARG_MAIN_GPU": "--main-gpu",
 }  # fmt: skip
 """Variable -> the flag that it sets, where the command line does not."""
 TRUE, FALSE = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
@@ -112,7 +113,7 @@ OTHER_FLAGS = frozenset({
     "--learning-rate-decay-epochs", "--learning-rate-min", "--list-devices", "--load-mode", "--log-colors",
     "--log-disable", "--log-file", "--log-jsonl", "--log-prefix", "--log-prompts-dir", "--log-timestamps",
     "--log-verbose", "--log-verbosity", "--logit-bias", "--logits-output-dir", "--lookup-cache-dynamic",
-    "--lookup-cache-static", "--lora", "--lora-init-without-apply", "--lora-scaled", "--main-gpu",
+    "--lookup-cache-static", "--lora", "--lora-init-without-apply", "--lora-scaled",
     "--mcp-servers-config", "--mcp-servers-json", "--media-path", "--method", "--metrics", "--min-p", "--mirostat",
     "--mirostat-ent", "--mirostat-lr", "--mmproj", "--mmproj-auto", "--mmproj-device", "--mmproj-offload",
     "--mmproj-url", "--model-draft", "--model-url", "--models-autoload", "--models-dir", "--models-max",
@@ -162,7 +163,7 @@ OTHER_FLAGS = frozenset({
     "--yarn-orig-ctx", "-C", "-Cb", "-Cbd", "-Cd", "-Cr", "-Crb", "-Crbd", "-Crd", "-a", "-ag", "-bf", "-bs", "-cb",
     "-cl", "-cmoed", "-cnv", "-co", "-ctkd", "-ctvd", "-decay-epochs", "-dev", "-devd", "-dr", "-dt", "-e",
     "-epochs", "-f", "-fitp", "-fitt", "-gan", "-gaw", "-h", "-hfd", "-hff", "-hfrd", "-hft", "-i", "-if", "-j",
-    "-jf", "-l", "-lcd", "-lcs", "-lm", "-lr", "-lr-min", "-lv", "-lzm", "-md", "-mg", "-mli", "-mm", "-mmdev",
+    "-jf", "-l", "-lcd", "-lcs", "-lm", "-lr", "-lr-min", "-lv", "-lzm", "-md", "-mli", "-mm", "-mmdev",
     "-mmu", "-mu", "-n", "-ncffn", "-ncmoed", "-ngld", "-no-ag", "-no-cnv", "-nocb", "-npl", "-npp", "-nr", "-ns",
     "-ntg", "-o", "-ofreq", "-opt", "-otd", "-p", "-pps", "-ptc", "-r", "-rea", "-s", "-sp", "-st", "-sys",
     "-sysf", "-t", "-tb", "-tbd", "-td", "-tgs", "-to", "-v", "-val-split", "-wd",

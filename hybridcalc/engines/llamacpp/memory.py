@@ -8,15 +8,17 @@ for, which is an interval. The compute buffer is an interval too: no closed form
 eight models it was 20 to 470 bytes a token of a batch and hidden value beside logits and mask.
 """
 
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.gguf import Header
 from hybridcalc.architecture.gguf_model import HEADER
+from hybridcalc.architecture.quantization_names import TYPE_MIXES, mix_of
 from hybridcalc.architecture.weights import parameters, widths_of
 from hybridcalc.deployment import COMPUTED, ESTIMATED, GPU, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart, Rest, exact_rest
 from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp.overrides import NotPlain, Overrides, read_overrides
 from hybridcalc.engines.llamacpp.placement import LayerWeights, layers_in_all, of_header, of_parameters, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
 from hybridcalc.errors import ConfigError, InputError, MemoryUnknown, NotModelled
@@ -30,21 +32,6 @@ FREE_GIB = 1.0
 """GiB of each device that --fit leaves free, --fit-target by default."""
 MTP = "draft-mtp"
 UNBOUNDED = "as much as -c, -np and the types of K and V ask for: --gpu NAME says whether it fits"
-BITS = {
-    "F32": (32.0, 32.0, 32.0), "F16": (16.0, 16.0, 16.1), "BF16": (16.0, 16.0, 16.1), "Q8_0": (8.5, 8.5, 8.7),
-    "Q6_K": (6.5, 6.56, 7.2), "Q5_K_M": (5.5, 5.7, 6.3), "Q5_K_S": (5.5, 5.57, 6.1), "Q5_0": (5.5, 5.6, 6.1),
-    "Q5_1": (6.0, 6.1, 6.6), "Q4_K_M": (4.5, 4.89, 5.6), "Q4_K_S": (4.5, 4.67, 5.3), "Q4_K_XL": (4.5, 5.0, 6.0),
-    "Q4_0": (4.5, 4.66, 5.2), "Q4_1": (5.0, 5.1, 5.6), "IQ4_XS": (4.25, 4.46, 5.1), "IQ4_NL": (4.5, 4.67, 5.2),
-    "MXFP4_MOE": (4.25, 4.6, 6.0), "Q3_K_L": (3.44, 4.3, 4.9), "Q3_K_M": (3.44, 4.0, 4.7), "Q3_K_S": (3.44, 3.64, 4.4),
-    "Q3_K_XL": (3.44, 4.2, 5.0), "IQ3_M": (3.44, 3.76, 4.5), "IQ3_S": (3.44, 3.66, 4.4), "IQ3_XS": (3.06, 3.5, 4.2),
-    "IQ3_XXS": (3.06, 3.25, 4.0), "Q2_K": (2.63, 3.16, 4.0), "Q2_K_S": (2.63, 2.97, 3.8), "Q2_K_XL": (2.63, 3.3, 4.3),
-    "IQ2_M": (2.56, 2.93, 3.7), "IQ2_S": (2.31, 2.74, 3.5), "IQ2_XS": (2.31, 2.59, 3.3), "IQ2_XXS": (2.06, 2.38, 3.2),
-    "IQ1_M": (1.75, 2.15, 3.0), "IQ1_S": (1.56, 2.0, 2.8),
-}  # fmt: skip
-"""Name of a type mix -> least, usual and most bits a parameter: the base type alone; a Llama-3.1-8B (the table of
-llama.cpp tools/quantize); small models, of whose parameters more are embeddings and head, which larger types hold.
-"""
-_MIX = re.compile(rf"(?:^|[-.:_])(?:UD-)?({'|'.join(sorted(BITS, key=len, reverse=True))})(?:[-.]|$)", re.IGNORECASE)
 
 
 class Compute(NamedTuple):
@@ -53,6 +40,10 @@ class Compute(NamedTuple):
     low: int
     likely: int
     high: int
+
+
+NO_SIZES = Compute(0, GIB // 2, 2 * GIB)
+"""Compute buffers of a model whose sizes are not known."""
 
 
 def compute_buffer(ready: Prepared) -> Compute | None:
@@ -94,12 +85,6 @@ def vocabulary_of(model: Architecture) -> int:
     return sizes.vocabulary if sizes is not None else 0
 
 
-def mix_of(name: str) -> str | None:
-    """The type mix that the name of a file or of a model ends with: Q4_K_M of ``qwen3.5-27b-Q4_K_M.gguf``."""
-    found = _MIX.search(name.rpartition("/")[2])
-    return found[1].upper() if found is not None else None
-
-
 class Weighed(NamedTuple):
     """The weights by layer, what a unit of them takes at least, usually and at most in bytes, and how that is known."""
 
@@ -121,17 +106,29 @@ def weighed(ready: Prepared) -> Weighed | None:
     loaded = layers if MTP in (ready.args.spec_type or "").split(",") else model.num_layers
     if header is not None:
         why = f"{len(header.tensors):,} tensors of the GGUF header"
-        return Weighed(of_header(header, layers, loaded), (1.0, 1.0, 1.0), why)
+        return Weighed(_overridden(of_header, header, layers, loaded, ready.args), (1.0, 1.0, 1.0), why)
     mix = mix_of(model.asked)
     if mix is None:
         return None
     try:
-        found = of_parameters(parameters(model), layers, loaded)
+        found = _overridden(of_parameters, parameters(model), layers, loaded, ready.args)
     except (NotModelled, ConfigError):
         return None
-    low, likely, high = (bits / 8 for bits in BITS[mix])
-    why = f"{found.whole:,} parameters in {mix}: {BITS[mix][0]:g} to {BITS[mix][2]:g} bits each"
+    low, likely, high = (bits / 8 for bits in TYPE_MIXES[mix])
+    why = f"{found.whole:,} parameters in {mix}: {TYPE_MIXES[mix][0]:g} to {TYPE_MIXES[mix][2]:g} bits each"
     return Weighed(found, (low, likely, high), why)
+
+
+def _overridden(
+    weigh: Callable[[Any, int, int, Overrides], LayerWeights], of: Any, layers: int, loaded: int, args: ContextParams
+) -> LayerWeights:
+    """Weights by layer, and what -ot moves; without that where it does not follow from names that are known."""
+    if not args.override_tensor:
+        return weigh(of, layers, loaded, ())
+    try:
+        return weigh(of, layers, loaded, read_overrides(args.override_tensor, args.cards))
+    except NotPlain:
+        return weigh(of, layers, loaded, ())._replace(modelled=False)
 
 
 def weights_of(ready: Prepared) -> MemoryPart | None:
@@ -199,18 +196,17 @@ def _rest_of_gpu(gpu: "Gpu", model: Architecture, args: ContextParams, known: Me
             fix=f"give a GGUF file, a name with its type mix ({named}), or --weights SIZE",
         )
     buffers = compute_buffer(ready)
-    scratch = MemoryPart("compute", 0.0, 0.5, 2.0, ESTIMATED, "the model's sizes are not known")
-    if buffers is not None:
-        low, likely, high = (size / GIB for size in buffers)
-        scratch = MemoryPart("compute", low, likely, high, ESTIMATED, f"batches of {ready.n_ubatch} (-ub)")
-    total, free = gpu.engine_gib * args.cards, FREE_GIB * args.cards if args.fit else 0.0
+    why = f"batches of {ready.n_ubatch} (-ub)" if buffers is not None else "the model's sizes are not known"
+    low, likely, high = (size / GIB for size in buffers or NO_SIZES)
+    scratch = MemoryPart("compute", low, likely, high, ESTIMATED, why)
+    total, free = gpu.engine_gib * args.used_cards, FREE_GIB * args.used_cards if args.fit else 0.0
     left = total - free
     return Rest(
         left - weights.likely - scratch.likely,
         left - weights.high - scratch.high,
         left - weights.low - scratch.low,
-        f"{args.cards} x {gpu.engine_gib:.2f} GiB ({gpu.source}) - {free:.2f} left free - {weights.text} of weights - "
-        f"{scratch.text} of compute buffers",
+        f"{args.used_cards} x {gpu.engine_gib:.2f} GiB ({gpu.source}) - {free:.2f} left free - {weights.text} of "
+        f"weights - {scratch.text} of compute buffers",
         None,
         (("weights", weights.likely), ("compute buffers", scratch.likely), ("headroom", free)),
         gpu.source,

@@ -5,12 +5,14 @@
 
 Embeddings of tokens are the host's, and are there twice where the output is tied to them and on a card. -ts states the
 parts of the split, free memory does else: even parts of equal cards. --cpu-moe and --n-cpu-moe leave experts to the
-host, -nkvo KV and states. Source: llama.cpp src/llama-model.cpp load_tensors, src/llama-kv-cache.cpp (b11434). Leaves
-out: rows of a layer shared by cards (-sm row, -sm tensor), tensors moved by name (-ot).
+host, -nkvo KV and states, -ot tensors by name. -sm row shares the rows of each matrix but those of experts by the parts
+of the split, to a few rows. Source: llama.cpp src/llama-model.cpp load_tensors, src/llama-kv-cache.cpp (b11434). Leaves
+out -sm tensor.
 """
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import pack, unpack
@@ -18,23 +20,22 @@ from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.gguf import Header
-from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION
+from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION, Tensor
 from hybridcalc.architecture.weights import Parameters
 from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp.overrides import HOST, Overrides, device_of, whole_layers
 from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared
 from hybridcalc.errors import InputError, quoted
 
-HOST = -1
-"""The host, where devices are numbered."""
 MOST_PARTS = 128
-UNMODELLED = ("row", "tensor")
 _BLOCK = re.compile(r"blk\.([0-9]{1,5})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 
 
 class LayerWeights(NamedTuple):
     """Sizes by layer, in bytes or in parameters: without experts, of experts; of the embeddings, and of the output,
-    which is the embeddings once more where it is ``tied`` to them.
+    which is the embeddings once more where it is ``tied`` to them. ``moved``: devices and what -ot puts there by name;
+    ``modelled`` is false where that does not follow, and what is not moved stands with its layers.
     """
 
     dense: tuple[int, ...]
@@ -42,11 +43,14 @@ class LayerWeights(NamedTuple):
     embeddings: int
     output: int
     tied: bool
+    moved: tuple[tuple[int, int], ...] = ()
+    modelled: bool = True
 
     @property
     def whole(self) -> int:
         """All of it, once."""
-        return sum(self.dense) + sum(self.experts) + self.embeddings + self.output
+        of_layers = sum(self.dense) + sum(self.experts) + sum(size for _, size in self.moved)
+        return of_layers + self.embeddings + self.output
 
 
 class Device(NamedTuple):
@@ -77,40 +81,69 @@ class Devices(NamedTuple):
         return sum(card.weights for card in self.cards)
 
 
-def of_header(header: Header, layers: int, loaded: int) -> LayerWeights:
+def of_header(header: Header, layers: int, loaded: int, overrides: Overrides = ()) -> LayerWeights:
     """Bytes of the tensors of a GGUF header; layers from ``loaded`` on are of drafts that are not used."""
-    dense, experts, embeddings, output, tied = [0] * layers, [0] * layers, 0, 0, True
+    dense, experts, moved, embeddings, output, tied = [0] * layers, [0] * layers, Counter[int](), 0, 0, True
     for tensor in header.tensors:
         block, size = _BLOCK.match(tensor.name), tensor.bytes
-        if block is not None and int(block[1]) < layers:
-            held = experts if _EXPERTS.search(tensor.name) else dense
-            held[int(block[1])] += size if int(block[1]) < loaded else 0
-        elif "token_embd" in tensor.name:
+        device = device_of(tensor.name, overrides) if overrides else None
+        layer = int(block[1]) if block is not None else layers
+        tied = tied and not (tensor.name == "output.weight" or ("token_embd" in tensor.name and device is not None))
+        if loaded <= layer < layers:
+            continue
+        if "token_embd" in tensor.name:
             embeddings += size
+        elif device is not None:
+            moved[device] += size
+        elif layer < layers:
+            (experts if _EXPERTS.search(tensor.name) else dense)[layer] += size
         else:
             output += size
-            tied = tied and tensor.name != "output.weight"
-    return LayerWeights(tuple(dense), tuple(experts), embeddings, output, tied)
+    return LayerWeights(tuple(dense), tuple(experts), embeddings, output, tied, tuple(moved.items()))
 
 
 @lru_cache(maxsize=64)
-def of_parameters(found: Parameters, layers: int, loaded: int) -> LayerWeights:
-    """Parameters by layer; those of drafts that are used are in the last one."""
-    dense, experts, embeddings, output = [0] * layers, [0] * layers, 0, 0
+def of_parameters(found: Parameters, layers: int, loaded: int, overrides: Overrides = ()) -> LayerWeights:
+    """Parameters by layer; those of drafts that are used are in the last one. Raises NotPlain."""
+    dense, experts, moved, embeddings, output = [0] * layers, [0] * layers, Counter[int](), 0, 0
+    elsewhere = whole_layers(layers, overrides) if overrides else {}
     for block in found.blocks:
         one = sum(tensor.parameters for tensor in block.tensors if not tensor.experts)
-        of_experts = sum(tensor.parameters for tensor in block.tensors if tensor.experts)
+        of_experts = [(_ggml_names(tensor), tensor.parameters) for tensor in block.tensors if tensor.experts]
+        many = sum(size for _, size in of_experts)
         for layer in block.layers if block.place not in (FIRST, LAST, DRAFT, VISION) else ():
-            dense[layer] += one
-            experts[layer] += of_experts
+            if layer in elsewhere:
+                moved[elsewhere[layer]] += one
+            else:
+                dense[layer] += one
+            if not overrides:
+                experts[layer] += many
+                continue
+            for names, size in of_experts:
+                for name in names:
+                    device = device_of(f"blk.{layer}.{name}.weight", overrides)
+                    if device is None:
+                        experts[layer] += size // len(names)
+                    else:
+                        moved[device] += size // len(names)
         if block.place == FIRST:
             embeddings += block.times * one
         elif block.place == LAST:
             output += block.times * one
         elif block.place == DRAFT and loaded == layers:
             dense[-1] += block.times * one
-            experts[-1] += block.times * of_experts
-    return LayerWeights(tuple(dense), tuple(experts), embeddings, output, found.tied)
+            experts[-1] += block.times * many
+    tied = found.tied and device_of("token_embd.weight", overrides) is None
+    if output and (device := device_of("output.weight", overrides)) is not None:
+        moved[device], output = moved[device] + output, 0
+    return LayerWeights(tuple(dense), tuple(experts), embeddings, output, tied, tuple(moved.items()))
+
+
+def _ggml_names(tensor: Tensor) -> tuple[str, ...]:
+    """What a GGUF file calls the parts of a tensor of experts, each as large."""
+    if "down" in tensor.name:
+        return ("ffn_down_exps",)
+    return ("ffn_gate_exps", "ffn_up_exps")[-len(tensor.rows) :]
 
 
 def parts_of(args: ContextParams) -> tuple[float, ...]:
@@ -174,8 +207,29 @@ def placed(
         device = where[layer] if args.offload_kqv else HOST
         held[device][2] += kv
         held[device][3] += state
-    *cards, host = (Device(f"GPU {at}", *each) for at, each in enumerate(held))
-    return Devices(tuple(cards), host._replace(name="host"), args.split_mode not in UNMODELLED)
+    for device, size in weights.moved if weights is not None else ():
+        held[device][1] += size
+    if args.split_mode == "row":
+        _share_rows(held, weights, where, parts)
+    names = [f"GPU {args.main_gpu if args.split_mode == 'none' else at}" for at in range(len(parts))]
+    *cards, host = (Device(name, *each) for name, each in zip((*names, "host"), held, strict=True))
+    return Devices(tuple(cards), host, args.split_mode != "tensor" and (weights is None or weights.modelled))
+
+
+def _share_rows(
+    held: list[list[int]], weights: LayerWeights | None, where: tuple[int, ...], parts: tuple[float, ...]
+) -> None:
+    """Rows of every matrix but those of experts, shared by the parts of the split: -sm row."""
+    if weights is None:
+        return
+    sizes = (*weights.dense, weights.output + (weights.embeddings if weights.tied else 0))
+    shared = 0
+    for size, device in zip(sizes, where, strict=True):
+        if device != HOST:
+            held[device][1] -= size
+            shared += size
+    for card, part in enumerate(parts):
+        held[card][1] += round(shared * part / sum(parts))
 
 
 def _caches(ready: Prepared) -> list[tuple[int, int]]:

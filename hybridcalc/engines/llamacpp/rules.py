@@ -6,6 +6,7 @@ for in the figures of a launch.
 
 from collections.abc import Iterator
 
+from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.placement import caches_on_cards
 from hybridcalc.engines.llamacpp.planner import prepare
@@ -21,11 +22,11 @@ MUCH_HOST = 8 * GIB
 LONG = 131072
 
 
-def _room(plan: Figures, tokens: int) -> str:
-    """What a context of ``tokens`` takes that the cards do not hold; nothing where they do, or none is named."""
+def _room(plan: Figures, **changed: int) -> str:
+    """What a context with other arguments takes that the cards do not hold; nothing where they do, or none is named."""
     if plan.rest is None or not bounded(plan.rest):
         return ""
-    need = caches_on_cards(prepare(plan.model, plan.args.changed(n_ctx=tokens))) / GIB
+    need = caches_on_cards(prepare(plan.model, plan.args.changed(**changed))) / GIB
     if need <= plan.rest.likely_gib:
         return ""
     left = max(plan.rest.likely_gib, 0)
@@ -34,7 +35,7 @@ def _room(plan: Figures, tokens: int) -> str:
 
 def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
     ready = plan.ready
-    if ready.streams < 2 or not plan.args.n_ctx or ready.front is not None:
+    if ready.streams < 2 or not plan.asked.args.n_ctx or ready.front is not None:
         return
     longest = plan.workload.longest
     if longest <= ready.n_ctx_seq:
@@ -45,7 +46,7 @@ def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
         Write(
             "--ctx-size",
             longest * ready.sequences,
-            f"{_room(plan, longest * ready.sequences)}, or -kvu: slots that share all of it",
+            f"{_room(plan, n_ctx=longest * ready.sequences)}, or -kvu: slots that share all of it",
         ),
     )
 
@@ -72,10 +73,11 @@ def _not_rolled_back(plan: Figures) -> Iterator[tuple[str, str]]:
 def _checkpoints(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.checkpoints_bytes >= MUCH_HOST:
         ready, most = plan.ready, plan.args.ctx_checkpoints
+        few = min(max(1, most // 4), (MUCH_HOST - 1) // (ready.sequences * ready.checkpoint_bytes))
         yield (
             f"context checkpoints take up to {format_bytes(plan.checkpoints_bytes)} of host memory: {ready.sequences} "
             f"slots x {most} x {format_bytes(ready.checkpoint_bytes)}",
-            Write("--ctx-checkpoints", max(1, most // 4), ", or fewer slots"),
+            Write("--ctx-checkpoints", few, ", or fewer slots") if few else "write fewer slots",
         )
 
 
@@ -86,13 +88,22 @@ def _starved(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"{ready.sequences} slots share {ready.n_ctx:,} cells: {plan.concurrency} requests of "
             f"{plan.workload.describe()} fill them, and a long one starves the others",
-            Write("--ctx-size", need, _room(plan, need)),
+            Write("--ctx-size", need, _room(plan, n_ctx=need)),
         )
 
 
 def _trained(plan: Figures) -> Iterator[tuple[str, str]]:
-    ready = plan.ready
-    if not plan.args.n_ctx and ready.n_ctx >= LONG and ready.caches:
+    ready, asked, longest = plan.ready, plan.asked, plan.workload.longest
+    if asked.args.n_ctx or asked.n_ctx < LONG or not asked.caches:
+        return
+    if ready.n_ctx_seq < min(longest, asked.n_ctx_seq):
+        tokens = longest * ready.streams
+        yield (
+            f"no -c: --fit shortens the trained context of {asked.n_ctx:,} tokens, a slot has {ready.n_ctx_seq:,}, and "
+            f"requests hold {longest:,}",
+            Write("--ctx-size", tokens, f"{_room(plan, n_ctx=tokens)}, or fewer slots (-np)"),
+        )
+    elif plan.rest is None or not bounded(plan.rest):
         yield (
             f"no -c: the context is the trained one, {ready.n_ctx:,} tokens and {format_bytes(ready.kv_bytes)} of KV, "
             "unless --fit shrinks it",
@@ -120,12 +131,19 @@ def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
             yield (
                 f"{wanted} requests are wanted, and Ollama gives the model {ready.sequences} slot"
                 f"{'' if ready.sequences == 1 else 's'}",
-                ITSELF if single else f"write OLLAMA_NUM_PARALLEL={wanted}: {each} of state each",
+                ITSELF
+                if single
+                else f"write OLLAMA_NUM_PARALLEL={wanted}: {each} of state each{_room(plan, n_seq_max=wanted)}",
             )
             return
+        slots, longest, more = min(wanted, MOST_SEQUENCES), plan.workload.longest, ""
+        tokens = max(ready.n_ctx, slots * longest)
+        if tokens > ready.n_ctx:
+            more = f" --ctx-size {tokens}"
+        room = _room(plan, n_seq_max=slots, n_ctx=tokens, kv_unified=False)
         yield (
             f"{wanted} requests are wanted, and the server has {ready.sequences} slots",
-            Write("--parallel", wanted, f": {each} of state each"),
+            Write("--parallel", slots, f"{more}: {each} of state each{room}"),
         )
 
 
@@ -135,7 +153,7 @@ def _spilled(plan: Figures) -> Iterator[tuple[str, str]]:
         return
     caches = caches_on_cards(plan.ready)
     moved = plan.offloaded is not None or plan.experts_on_host
-    if not moved and caches <= rest.likely_gib * GIB:
+    if not moved and (plan.by_card or caches <= rest.likely_gib * GIB):
         return
     if plan.offloaded is not None:
         does = "--fit leaves layers, with their caches, to the host, which computes them slowly"
@@ -151,9 +169,9 @@ def _spilled(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.args.override_tensor:
+    if plan.unmoved:
         yield (
-            "-ot moves tensors between devices by name: which device holds what is not modelled",
+            "-ot moves tensors between devices whose sizes no name tells: which device holds what is not known",
             "the sums over all devices hold; --cpu-moe and --n-cpu-moe are modelled",
         )
 
@@ -187,7 +205,7 @@ def _short(plan: Figures) -> Iterator[tuple[str, str]]:
         if trained and longest > trained:
             fix = f"the model was trained for {trained:,} tokens: Ollama gives no slot more"
         else:
-            fix += _room(plan, longest * plan.ready.sequences)
+            fix += _room(plan, n_ctx=longest)
         yield (
             f"a slot has {front.num_ctx:,} tokens, by {front.context_from}, and requests hold {longest:,}: Ollama cuts "
             "a prompt to what fits",
@@ -221,7 +239,7 @@ RULES = (
          place=("--ctx-checkpoints", "--parallel")),
     Rule("HC213", "warning", "slots starve each other", "Slots of a unified cache share its cells: as many requests "
          "run as fit together.", SOURCE_CONTEXT, _starved, needs=(LENGTH,), place=("--ctx-size", "--kv-unified")),
-    Rule("HC214", "note", "the trained context", "Without -c the context is as long as the model was trained for, "
+    Rule("HC214", "warning", "the trained context", "Without -c the context is as long as the model was trained for, "
          "whatever the requests hold.", SOURCE_CONTEXT, _trained, place=("--ctx-size",)),
     Rule("HC215", "note", "streams are rounded up", "Each stream is a multiple of 256 cells.", SOURCE_CONTEXT, _rounded,
          place=("--ctx-size", "--parallel")),
@@ -239,6 +257,6 @@ RULES = (
     Rule("HC222", "warning", "prompts are cut", "Where nothing sets num_ctx, Ollama takes 4,096, 32,768 or 262,144 "
          "tokens by the memory of all GPUs, and cuts what is longer.", "Ollama server/routes.go", _short,
          needs=(LENGTH,), place=("OLLAMA_CONTEXT_LENGTH", "--num-ctx")),
-    Rule("HC218", "note", "placement by hand", "Overrides of single tensors are not modelled.",
+    Rule("HC218", "note", "placement by hand", "Of a file each tensor is followed, of a preset experts and layers.",
          "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor",)),
 )  # fmt: skip

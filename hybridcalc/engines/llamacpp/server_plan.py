@@ -12,13 +12,13 @@ from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
-from hybridcalc.engines.llamacpp.memory import UNBOUNDED
-from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all
+from hybridcalc.engines.llamacpp.memory import UNBOUNDED, weighed
+from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all, offloaded_of
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.rules import RULES
 from hybridcalc.engines.llamacpp.saved import ServerSlot, served
-from hybridcalc.engines.llamacpp.shrink import Shrunk, shrunk
-from hybridcalc.errors import Refusal
+from hybridcalc.engines.llamacpp.shrink import Shrunk, movable, shrunk
+from hybridcalc.errors import Refusal, Write
 from hybridcalc.findings import Finding, Step, Suggestion, find
 from hybridcalc.units import GIB, format_bytes
 
@@ -38,7 +38,7 @@ class Plan(Shown, Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(RULES, self, (self.of_words, *(part.findings for part in self.rest.parts)))
+        return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
@@ -77,10 +77,12 @@ class Plan(Shown, Figures):
             notes.append(
                 f"--fit puts about {self.offloaded} of {layers + 1} layers on the cards, the output among them"
             )
-        if not self.placement.modelled:
-            notes.append(f"-sm {args.split_mode} shares rows of layers over the cards: only the sums hold")
-        if args.override_tensor:
-            notes.append("-ot moves tensors by name, which is not modelled: what each device holds is without it")
+        if args.split_mode == "tensor":
+            notes.append("-sm tensor shares layers over the cards: only the sums hold")
+        if args.split_mode == "row" and len(self.placement.cards) > 1:
+            notes.append("-sm row shares rows of each matrix over the cards: what each holds is right to a few rows")
+        if self.unmoved:
+            notes.append("-ot moves tensors whose sizes no name tells: what each device holds is without it")
         return notes
 
     def _host(self) -> str:
@@ -150,10 +152,21 @@ class Plan(Shown, Figures):
         return {"rest_gib": [self.rest.low_gib, self.rest.high_gib]}
 
 
+LEAST, LIKELY, MOST = range(3)
+"""Ends of what a server takes."""
+
+
 def plan(
-    model: Architecture, args: ContextParams, *, rest: Rest | None = None, workload: Workload | None = None
+    model: Architecture,
+    args: ContextParams,
+    *,
+    rest: Rest | None = None,
+    workload: Workload | None = None,
+    taken: int = LIKELY,
 ) -> Plan:
-    """Plan a context. Raises Refusal for what does not start, or does not fit ``rest`` and --fit is off."""
+    """Plan a context. Raises Refusal for what does not start, or does not fit ``rest`` and --fit may not change; with
+    what it takes at the ``taken`` end of the estimates.
+    """
     asked, work = prepare(model, args), workload or Workload()
     args = asked.args  # what Ollama makes of a launch is settled there
     if rest is None:
@@ -161,18 +174,45 @@ def plan(
         rest = exact_rest(caches / GIB, UNBOUNDED)
     if not bounded(rest):
         return Plan(Shrunk(asked), rest, work, asked)
-    needed = caches_on_cards(asked)
-    if args.fit or needed <= rest.likely_gib * GIB:
-        found = shrunk(asked, rest) if args.fit else Shrunk(asked)
-        if found.ready.n_ctx != asked.n_ctx and rest.again is not None:
-            rest = rest.again(found.ready.args)  # shorter contexts have smaller compute buffers
-        return Plan(found, rest, work, asked)
-    shorter = shrunk(prepare(model, args.changed(n_ctx=0)), rest).ready
-    fits = caches_on_cards(shorter) <= rest.likely_gib * GIB
-    refusal = Refusal(
-        f"KV and states take {needed / GIB:.2f} GiB, {max(rest.likely_gib, 0):.2f} are left",
-        stage="llama_kv_cache",
-        rule="HC204",
-        fix=f"write --ctx-size {shorter.n_ctx}" if fits else "a larger GPU, fewer layers on it (-ngl), or fewer slots",
-    )
-    raise rest.told(refusal)
+    found = shrunk(asked, rest) if args.fit else Shrunk(asked)
+    if found.ready.n_ctx != asked.n_ctx and rest.again is not None:
+        rest = rest.again(found.ready.args)  # shorter contexts have smaller compute buffers
+    made = Plan(found, rest, work, asked)
+    lack = None if movable(args) else made.lacking(taken)
+    needed, left = caches_on_cards(asked), (rest.high_gib, rest.likely_gib, rest.low_gib)[taken]
+    if lack is None and (args.fit or made.by_card or needed <= left * GIB):
+        return made
+    reason = f"KV and states take {needed / GIB:.2f} GiB, {max(left, 0):.2f} are left" if lack is None else str(lack)
+    raise rest.told(Refusal(reason, stage="llama_kv_cache", rule="HC204", fix=mended(asked, rest, work, taken)))
+
+
+def mended(asked: Prepared, rest: Rest, work: Workload, taken: int) -> str:
+    """What to write so that every card holds what it is to hold; each is planned before it is said."""
+
+    def holds(**changed: Any) -> bool:
+        """Whether each card has room with other arguments, and the slots for the requests."""
+        ready = prepare(asked.model, asked.args.changed(**changed))
+        left = rest.again(ready.args) if rest.again is not None else rest
+        made = Plan(Shrunk(ready), left, work, ready)
+        room = made.lacking(taken) is None if made.by_card else caches_on_cards(ready) <= left.likely_gib * GIB
+        return room and bool(made.requests)
+
+    args, layers = asked.args, layers_in_all(asked.model)
+    for words, changed in (
+        ("leave out -ts", {"tensor_split": None}),
+        ("leave out -sm none", {"split_mode": "layer"}),
+        ("leave out -ot", {"override_tensor": None}),
+    ):
+        if any(getattr(args, name) != value for name, value in changed.items()) and holds(**changed):
+            return words
+    tokens = shrunk(prepare(asked.model, args.changed(n_ctx=0)), rest).ready.n_ctx
+    if holds(n_ctx=tokens):
+        return Write("--ctx-size", tokens)
+    experts = weighed(asked) if not args.cpu_moe else None
+    for count in range(args.n_cpu_moe + 1, layers + 1) if experts is not None and any(experts.layers.experts) else ():
+        if holds(n_cpu_moe=count):
+            return Write("--n-cpu-moe", count)
+    for count in range(min(offloaded_of(args, layers), layers + 1) - 1, 0, -1):
+        if holds(n_gpu_layers=count):
+            return Write("--n-gpu-layers", count)
+    return "a larger GPU, fewer layers on it (-ngl), or fewer slots"

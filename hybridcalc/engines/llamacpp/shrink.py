@@ -12,7 +12,8 @@ layer, extra models.
 from typing import NamedTuple
 
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.llamacpp.memory import FREE_GIB, Weighed, compute_buffer, weighed
+from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, Weighed, compute_buffer, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all, most_layers, placed
 from hybridcalc.engines.llamacpp.planner import PADDING, Prepared, prepare
 from hybridcalc.units import GIB
@@ -30,15 +31,14 @@ def free_of_cards(ready: Prepared, rest: Rest) -> list[float]:
     """Bytes of each card for weights, KV and states; empty where no card is named."""
     if rest.total_gib is None:
         return []
-    cards = 1 if ready.args.split_mode == "none" else ready.args.cards
+    cards = ready.args.used_cards
     kept = FREE_GIB if ready.args.fit else 0.0
-    return [(rest.total_gib / ready.args.cards - kept) * GIB - scratch_of(ready)] * cards
+    return [(rest.total_gib / cards - kept) * GIB - scratch_of(ready)] * cards
 
 
 def scratch_of(ready: Prepared) -> float:
     """Bytes of compute buffers, as is likely."""
-    found = compute_buffer(ready)
-    return 0.5 * GIB if found is None else found.likely
+    return (compute_buffer(ready) or NO_SIZES).likely
 
 
 def shrunk(asked: Prepared, rest: Rest) -> Shrunk:
@@ -48,11 +48,15 @@ def shrunk(asked: Prepared, rest: Rest) -> Shrunk:
         ready = _shorter(asked, rest)
     args, free = ready.args, free_of_cards(ready, rest)
     found = weighed(ready) if free else None
-    if found is None or args.n_gpu_layers >= 0 or args.split_mode not in ("layer", "none"):
-        return Shrunk(ready)
-    if args.tensor_split or args.override_tensor or args.cpu_moe or args.n_cpu_moe or _fits(ready, found, free):
+    if found is None or not movable(args) or _fits(ready, found, free):
         return Shrunk(ready)
     return _moved(ready, found, free)
+
+
+def movable(args: ContextParams) -> bool:
+    """Whether --fit is on and may move layers: nothing that says where they are is set."""
+    by_hand = args.tensor_split or args.override_tensor or args.cpu_moe or args.n_cpu_moe
+    return args.fit and not by_hand and args.n_gpu_layers < 0 and args.split_mode in ("layer", "none")
 
 
 def used_bytes(ready: Prepared, rest: Rest) -> float:
@@ -72,7 +76,7 @@ def _shorter(asked: Prepared, rest: Rest) -> Prepared:
     if most <= least:
         return asked
     target = rest_bytes(asked, rest)
-    if args.cards > 1 and rest.total_gib is not None and (found := weighed(asked)) is not None:
+    if args.used_cards > 1 and rest.total_gib is not None and (found := weighed(asked)) is not None:
         layer = found.layers.whole * found.bytes_of[1] / layers_in_all(asked.model)
         target -= (args.cards + 1) * layer / (6 if any(found.layers.experts) else 2)
     shortest = prepare(asked.model, args.changed(n_ctx=least))

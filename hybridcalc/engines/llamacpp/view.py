@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
+from hybridcalc.engines.llamacpp.overrides import HOST
 from hybridcalc.engines.llamacpp.server_plan import Plan
 from hybridcalc.engines.view import counted, memory_figure, pools_picture
 from hybridcalc.findings import Quantity
@@ -82,7 +83,7 @@ def figures(plan: Plan) -> list[Quantity]:
 
 def _whole(plan: Plan, cards_gib: float) -> Quantity:
     """Weights, caches and compute buffers together, against the memory of all cards."""
-    caches, rest, cards = plan.placement.caches / GIB, plan.rest, plan.args.cards
+    caches, rest, cards = plan.placement.caches / GIB, plan.rest, plan.args.used_cards
     low, likely, high = (caches + sum(getattr(part, end) for part in rest.parts) for end in ("low", "likely", "high"))
     fits = "fits" if caches <= rest.low_gib else "may fit" if caches <= rest.high_gib else "does not fit"
     if plan.offloaded is not None or plan.experts_on_host:
@@ -97,7 +98,8 @@ def _whole(plan: Plan, cards_gib: float) -> Quantity:
 def _left_to_host(plan: Plan) -> bool:
     """Whether the host computes with weights: of layers, or of experts."""
     args = plan.args
-    return bool(plan.placement.host.layers or plan.experts_on_host or args.cpu_moe or args.n_cpu_moe)
+    moved = plan.weighed is not None and any(device == HOST for device, _ in plan.weighed.layers.moved)
+    return bool(plan.placement.host.layers or plan.experts_on_host or args.cpu_moe or args.n_cpu_moe or moved)
 
 
 def _devices(plan: Plan) -> tuple[list[Quantity], list[Quantity]]:
@@ -106,7 +108,7 @@ def _devices(plan: Plan) -> tuple[list[Quantity], list[Quantity]]:
     """
     placement, found = plan.placement, plan.weighed
     cards, host = placement.cards, placement.host
-    if not placement.modelled or found is None or (len(cards) == 1 and not host.layers and not plan.experts_on_host):
+    if not placement.modelled or found is None or (len(cards) == 1 and not _left_to_host(plan)):
         return [], []
     rows = []
     for device in (*(card for card in cards if card.layers), host):
