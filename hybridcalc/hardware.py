@@ -113,7 +113,7 @@ def find_gpu(name_or_size: str) -> Gpu:
         size = parse_bytes(name_or_size) / GIB
         if size <= LEAST_GIB:
             raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {in_gib(name_or_size)}")
-        return Gpu(size, "as given")
+        return Gpu(size, f"{size:.4g} GiB as given")
     import difflib
 
     kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]

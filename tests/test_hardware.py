@@ -15,9 +15,9 @@ from hybridcalc.units import GIB
         ("NVIDIA H200", 143_771 / 1024, "NVIDIA H200"),
         ("h100-sxm5", 81_559 / 1024, "NVIDIA H100 80GB HBM3"),
         ("a100", 80.0, "NVIDIA A100-SXM4-80GB"),
-        ("80GiB", 80.0, "as given"),
-        ("143771MiB", 143_771 / 1024, "as given"),
-        ("80GB", 80e9 / GIB, "as given"),
+        ("80GiB", 80.0, "80 GiB as given"),
+        ("143771MiB", 143_771 / 1024, "140.4 GiB as given"),
+        ("80GB", 80e9 / GIB, "74.51 GiB as given"),
     ],
 )
 def test_a_gpu_is_found_by_name_alias_or_size(name: str, gib: float, source: str) -> None:

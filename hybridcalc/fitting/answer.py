@@ -14,7 +14,7 @@ from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
-from hybridcalc.hardware import MOST_GPUS
+from hybridcalc.hardware import MOST_GPUS, gpu_id
 from hybridcalc.speed.plans import rate_text
 
 DEFAULT_TOP = 4
@@ -299,7 +299,7 @@ def nearest(question: Question, found: Found) -> Nearest:
 
 def gpus_text(count: int, offer: Offer) -> str:
     """``8 x H200``: the preset's id as it is spoken of, or the size that was given."""
-    name = offer.name if offer.gpu.source == "as given" else offer.name.upper().replace("-", " ")
+    name = offer.name if gpu_id(offer.gpu.source) is None else offer.name.upper().replace("-", " ")
     return f"{count:,} x {name}"
 
 

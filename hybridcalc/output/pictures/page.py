@@ -199,6 +199,11 @@ def _fix(text: str) -> str:
     return f"<br>{escape(text)}" if text else ""
 
 
+def _words(flags: str) -> str:
+    """Flags of which each breaks after its end alone, where the line is narrow."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in flags.split(" "))
+
+
 def _choices(choices: Sequence[Choice]) -> str:
     items = []
     for number, (label, flags, effect, full, _) in enumerate(choices):
@@ -208,7 +213,7 @@ def _choices(choices: Sequence[Choice]) -> str:
         )
         lead = f"{escape(label)} " if label else ""
         items.append(
-            f'<div class="flags">{lead}<code id="flags-{number}">{escape(flags)}</code>{button}</div>'
+            f'<div class="flags">{lead}<code id="flags-{number}">{_words(flags)}</code>{button}</div>'
             f"<p>{escape(full or effect)}</p>"
         )
     return "\n".join(items)

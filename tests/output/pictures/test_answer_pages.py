@@ -65,7 +65,7 @@ def _page(tmp_path: Path, *arguments: str, code: int = 0) -> tuple[str, _Page]:
 def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp_path: Path) -> None:
     text, page = _page(tmp_path, *PLAN, "--save")
     document = run(*PLAN, "--json").document
-    said = " ".join(page.text)
+    said = " ".join(" ".join(page.text).split())
     for finding in document["findings"]:
         assert finding["message"] in said
     for suggestion in document["suggestions"]:

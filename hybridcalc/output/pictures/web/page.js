@@ -260,7 +260,12 @@
       cell.textContent = found.figures[name] ?? "-";
       cell.classList.toggle("changed", cell.textContent !== document.getElementById(`given-${name}`).textContent);
     }
-    document.getElementById("play-launch").textContent = wrong ? "-" : found.launch ?? launchLine(s);
+    const words = (wrong ? "-" : found.launch ?? launchLine(s)).split(" ");
+    document.getElementById("play-launch").replaceChildren(...words.flatMap((word, n) => {
+      const span = document.createElement("span");
+      span.textContent = word;
+      return n ? [" ", span] : [span];
+    }));
     if (!wrong) { remember(s); }
     const sides = [["as given", given.parts], ["with these settings", found.parts]].filter(([, parts]) => parts);
     const same = JSON.stringify(given.parts) === JSON.stringify(found.parts);
