@@ -134,7 +134,7 @@ FORMS = (
           ("available_bare", "available_gpu_mem={number}", "available_gpu_mem_gib")),
          400, settled=True, up=True, moment="after start-up"),
     Form("capped", "max_running_requests is capped to",
-         (("max_running_requests", "capped to {count} by the mamba state", "max_running_requests"),
+         (("max_running_requests", "capped to {count} by", "max_running_requests"),
           ("max_mamba_cache_size", "max_mamba_cache_size={count}", "max_mamba_cache_size"),
           ("slots_per_request", ", {count} state slots per request", "slots_per_request")),
          300, error="", if_zero="max_running_requests"),

@@ -157,3 +157,36 @@ def test_a_draft_context_names_the_model_it_is_of() -> None:
     shared, apart = (diagnosed(text.format(word), workload=Workload.at(8192)) for word in ("true", "false"))
     assert shared.model_guess == "qwen3.8-27b"
     assert (shared.derived.requests, apart.derived.requests) == (1, 4)
+
+
+def test_an_older_card_has_other_blocks() -> None:
+    """784 tokens a block where Hopper's kernel would keep states at a grid, 832: 62 requests, by the blocks of 784."""
+    text = (
+        "Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3.6-27B-FP8', max_seq_len=131072, "
+        "tensor_parallel_size=2\nAvailable KV cache memory: 25.28 GiB\n"
+        "Setting attention block size to 784 tokens to ensure that attention page size is >= mamba page size.\n"
+        "Padding mamba page size by 0.13% to ensure\n"
+        "GPU KV cache size: 795,471 tokens, Maximum concurrency for 131,072 tokens per request: 6.07x\n"
+    )
+    found = diagnosed(text, workload=Workload.at(8192))
+    assert (found.model_guess, found.derived.requests) == ("qwen3.6-27b on TP2, bf16 KV", 62)
+    small = (
+        text.replace("size=2", "size=1").replace("25.28", "11.63").replace("795,471", "183,048").replace("6.07", "1.40")
+    )
+    assert diagnosed(small, workload=Workload.at(8192)).derived.requests == 14  # 256 sequences would not start
+
+
+def test_half_of_a_kv_line_is_not_all_of_it() -> None:
+    text = "KV Cache is allocated. #tokens: 2085000, K size: 11.93 GB, V siz\n"
+    assert [row.arithmetic for row in diagnosed(text).rows] == [""]
+
+
+def test_a_split_that_the_log_echoes_and_its_pools_do_not_keep_is_said() -> None:
+    text = (
+        "server_args=ServerArgs(model_path='Qwen/Qwen3-Next-80B-A3B-Instruct', tp_size=4, mamba_full_memory_ratio={})\n"
+        "Mamba Cache is allocated. max_mamba_cache_size: 10, conv_state size: 0.00GB, ssm_state size: 0.19GB\n"
+        "KV Cache is allocated. #tokens: 2085000, K size: 11.93 GB, V size: 11.93 GB\n"
+    )
+    said = [(one.severity, one.message) for one in diagnosed(text.format(0.9)).findings if one.rule == "HC108"]
+    assert said == [("warning", "the echoed command splits at 0.9, the pools at 0.01")]
+    assert "HC108" not in [one.rule for one in diagnosed(text.format(0.0085)).findings]

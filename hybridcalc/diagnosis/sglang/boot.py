@@ -31,6 +31,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
     Pools,
     SglangDerived,
     flags_of,
+    kv_sizes,
     largest_page,
     sizes_text,
 )
@@ -72,8 +73,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _memory(case)
     failed = failures(answer, CAUSES)
     answer.findings += contradictions(case)
-    if flags.handed_over:
-        answer.findings += ruled_out(case)
+    answer.findings += ruled_out(case)
     _notes_on_pools(case)
     _notes_on_requests(case)
     _serving(case)
@@ -143,7 +143,7 @@ def _kv_rows(case: Case, origin: str) -> None:
     """The KV pools, with the sizes that make their figures, and S."""
     kv, tokens, best, boot, answer = case.pools.kv, case.pools.tokens, case.best, case.boot, case.answer
     if kv is not None and tokens:
-        printed = sizes_text(kv, *KV_SIZES)
+        printed = sizes_text(kv, *KV_SIZES) if kv_sizes(kv) else ""  # K alone, of a line that is cut, is not all
         arithmetic = f"printed {printed} GiB" if printed else ""
         if best is not None and best.kv_bytes and printed:
             total = tokens * best.kv_bytes

@@ -125,9 +125,12 @@ def _flags(case: Case) -> Iterator[Finding]:
 
 
 def ruled_out(case: Case) -> Iterator[Finding]:
-    """Flags that no model which fits the log agrees with, and a split or a cap that the pools do not keep."""
+    """Flags that were handed over and that no model which fits the log agrees with; a split that the pools do not keep,
+    a cap of the tokens.
+    """
     args, given, source, tokens = case.flags.args, case.flags.given, case.flags.source, case.pools.tokens
-    fitting, ratio = case.answer.candidates, case.derived.mamba_full_memory_ratio
+    ratio, handed = case.derived.mamba_full_memory_ratio, case.flags.handed_over
+    fitting = case.answer.candidates if handed else ()
     if "tp_size" in given and args.attn_dp_size <= 1 and fitting and args.tp_size not in {c.tp for c in fitting}:
         yield _other(f"{source} sets --tp {args.tp_size}, the pools are of TP{fitting[0].tp}")
     wanted = _dtype(args.mamba_ssm_dtype) if args.mamba_ssm_dtype else None
@@ -140,7 +143,8 @@ def ruled_out(case: Case) -> Iterator[Finding]:
     asked = args.memory_ratio
     held = "mamba_full_memory_ratio" in given and not pinned
     if held and ratio and not ratio[0] * 0.95 <= asked <= ratio[1] * 1.05:
-        yield _other(f"{source} splits at {asked:g}, the pools at {sum(ratio) / 2:.2f}")
+        found = _other(f"{source} splits at {asked:g}, the pools at {sum(ratio) / 2:.2f}")
+        yield found if handed else found._replace(severity="warning", fix="the log was edited, or another flag decides")
 
 
 def fraction_finding(case: Case, fraction: tuple[float, float]) -> Iterator[Finding]:

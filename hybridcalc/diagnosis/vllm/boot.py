@@ -7,6 +7,7 @@ printed  = capacity                                   since the capacity line co
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -246,9 +247,18 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
 def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, limit: int | None) -> None:
     """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit``."""
     wanted, run, of = workload.wanted, derived.requests, workload.describe()
-    if workload.mean_length is None or run is None:
-        run = int(said.concurrency.value) if said.concurrency is not None else None
-        of = f"{said.length:,} tokens" if said.length is not None else ""
+    least = int(said.concurrency.value) if said.concurrency is not None else None
+    if workload.mean_length is None:
+        run, of = least, f"{said.length:,} tokens" if said.length is not None else ""
+    elif run is None:
+        run = least
+        shorter = said.length is None or workload.mean_length < said.length
+        more = least is not None and (wanted or 0) > least and (limit is None or limit > least)
+        if wanted is not None and more and shorter:
+            many = f"{requests_text(wanted)} of {of} are wanted: the blocks hold {least:,} at least"
+            fix = "--model says which it is"
+            answer.find("HC155", f"{many}; whether so many is not known without the model", fix, severity="note")
+            return
     if wanted is None or run is None:
         return
     limited, short = limit is not None and limit < wanted, run < wanted and answer.binding != "limit"
@@ -334,12 +344,16 @@ def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
     low, high = (float(bound / GIB) for bound in said.available.interval)
     gib = fit.available_bytes / GIB if fit.available_bytes is not None else float(said.available.value / GIB)
     rest = Rest(gib, low, high, f"{said.available.text} GiB as printed")
-    for seqs in (fit.args.max_num_seqs, 1):
-        try:
-            return plan(fit.model, replace(fit.args, max_num_seqs=seqs), rest=rest, workload=workload)
-        except HybridcalcError:
-            continue
-    return None
+
+    def of(most: int | None) -> Plan | None:
+        with suppress(HybridcalcError):
+            return plan(fit.model, replace(fit.args, max_num_seqs=most), rest=rest, workload=workload)
+        return None
+
+    planned = of(fit.args.max_num_seqs)
+    if planned is None and (one := of(1)) is not None:
+        return of(one.num_blocks) or one  # no more sequences start than there are blocks
+    return planned
 
 
 def _verdict(answer: Diagnosis, said: Figures, limit: int | None) -> list[str]:

@@ -29,6 +29,8 @@ _TP = (1, 2, 4, 8, 16)
 DRAFTS = (1, 3)
 """Draft tokens tried where pages fit no model without any."""
 NEAR_TOKENS = 256
+HOPPER, OLDER = "9.0", "8.9"
+"""Cards whose prefill kernels can keep states at a grid of tokens, and those that cannot."""
 
 
 class Figures(NamedTuple):
@@ -205,7 +207,7 @@ _kept: list[tuple[Known, tuple[str, ...], list[list[_Variant]]]] = []
 
 
 def _variants(known: Known, releases: tuple[str, ...]) -> list[list[_Variant]]:
-    """The arguments that may have been given, and each with the rules of every release."""
+    """The arguments that may have been given, and each with the rules of every release on either kind of card."""
     for before, same, variants in _kept:
         if before == known and same == releases:
             return variants
@@ -218,9 +220,18 @@ def _variants(known: Known, releases: tuple[str, ...]) -> list[list[_Variant]]:
     for tp, dtype, ssm, cached in product(tps, dtypes, states, caching):
         one = replace(args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm)
         one = replace(one, enable_prefix_caching=cached)
-        variants.append([_Variant(replace(one, engine_version=release), {}) for release in releases])
+        by_release = (replace(one, engine_version=release) for release in releases)
+        variants.append([_Variant(on_card, {}) for each in by_release for on_card in _on_cards(each)])
     _kept[:] = [*_kept[1 - _MOST_KEPT :], (known, releases, variants)]
     return variants
+
+
+def _on_cards(args: EngineArgs) -> Iterator[EngineArgs]:
+    """The arguments on Hopper, and on an older card where its kernels have other blocks; no line names the card."""
+    yield args
+    kernel = args.gdn_prefill_backend is not None or args.gpu_capability != HOPPER
+    if not kernel and RELEASES.rules_for(args.engine_version)[0].checkpoints:
+        yield replace(args, gpu_capability=OLDER)
 
 
 def _ranked(fits: list[Fit]) -> list[Fit]:
@@ -230,13 +241,17 @@ def _ranked(fits: list[Fit]) -> list[Fit]:
         key=lambda fit: (
             not fit.told,
             round(fit.miss, 4),
+            fit.args.gpu_capability == OLDER,
             fit.args.mamba_ssm_cache_dtype != "auto",
             fit.args.kv_cache_dtype != "auto",
             fit.args.tensor_parallel_size,
             fit.model.name,
         ),
     )
-    return list({fit.candidate: fit for fit in reversed(order)}.values())[::-1]
+    best: dict[Candidate, Fit] = {}
+    for fit in order:
+        best.setdefault(fit.candidate, fit)
+    return list(best.values())
 
 
 def prepared(model: Architecture, args: EngineArgs) -> Prepared | None:
