@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
-    from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding
     from hybridcalc.hardware import Gpu
 
@@ -141,10 +140,19 @@ class Rest(NamedTuple):
         left = {"low": self.high_gib, "likely": self.likely_gib, "high": self.low_gib}
         return f"{left[least]:.2f} GiB for the caches, not with {left[most]:.2f}"
 
-    def told(self, refusal: "Refusal") -> "Refusal":
+    def told(self, refusal: Refusal) -> Refusal:
         """A refusal of what this memory holds, which says what it was."""
         refusal.outputs |= {"available_gib": self.likely_gib, "memory_why": self.why}
         return refusal
+
+    def undecided_as(self, refusal: Refusal, least: str, most: str) -> Refusal:
+        """A refusal that another memory within the estimate would not give."""
+        start = self.start_of(least, most)
+        said = f"{refusal.reason}; undecided by the estimate of memory: it starts with {start}"
+        about = {name: getattr(refusal, name) for name in ("stage", "rule", "fix", "flag", "release")}
+        open_one = Refusal(said, **about)
+        open_one.outputs = refusal.outputs
+        return open_one
 
     def left_gib(self, args: Any, more_gib: float = 0.0) -> float:
         """The likely memory that ``args`` leave; where that does not follow from them, this one and ``more_gib``."""

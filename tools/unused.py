@@ -21,6 +21,7 @@ ALLOWED = {
     "_repr_html_": "notebooks ask an answer how it looks",
     "__getattr__": "Python asks a module for names it does not hold",
     "__dir__": "dir() asks",
+    "__init_subclass__": "Python calls it for each engine",
     "Connection": "an annotation in quotes",
     "HTTPResponse": "an annotation in quotes",
     "Traffic": "an annotation in quotes",

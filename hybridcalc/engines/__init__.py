@@ -8,10 +8,10 @@ its tensors). A new engine is added here with a row.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hybridcalc.errors import InputError, printable, quoted
 
@@ -74,6 +74,19 @@ class Row(NamedTuple):
 def loaded(name: str) -> ModuleType:
     """A module, without the ways of an import where it is loaded already: every plan passes here."""
     return sys.modules.get(name) or import_module(name)
+
+
+def names_of_modules(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package some of whose names stand in modules of it, loaded when one is asked for."""
+
+    def found(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(loaded(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return found
 
 
 class Engines(Mapping[str, "Engine"]):

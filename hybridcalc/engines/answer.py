@@ -11,12 +11,13 @@ figure which is missing. Each says itself what it needs (findings.Rule).
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import Refusal
-from hybridcalc.findings import LENGTH, PREFIX, WANTED, Finding, Rule
+from hybridcalc.findings import LENGTH, PREFIX, WANTED, Finding, Rule, find
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
@@ -24,12 +25,52 @@ if TYPE_CHECKING:
     from hybridcalc.findings import BudgetLine, Step, Suggestion
 
 
+class SharedFigures:
+    """What follows from an engine's own figures in the same way for all of them."""
+
+    @property
+    def version(self) -> str:
+        """The release whose rules were used."""
+        return cast(str, cast(Any, self).ready.rules.version)
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once, over all workers or replicas."""
+        plan = cast(Answer, self)
+        return plan.concurrency * plan.workers
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
+        return max(cast(Documented, self).kv_bytes_by_stage)
+
+    @property
+    def suggestions(self) -> "tuple[Suggestion, ...]":
+        """None without memory."""
+        return ()
+
+
 class Shown:
-    """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows."""
+    """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows.
+
+    Findings and suggestions are computed when they are first asked for.
+    """
 
     engine: str
+    rest: "Rest"
     of_words: "tuple[Finding, ...]" = ()
     """Findings about the words of its launch, beside those of its arguments."""
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Traps this configuration walks into."""
+        known = (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts))
+        return find(ENGINES[self.engine].rules(), self, known)
+
+    @cached_property
+    def suggestions(self) -> "tuple[Suggestion, ...]":
+        """Flags that serve the workload better, the most gain first."""
+        return cast("tuple[Suggestion, ...]", ENGINES[self.engine].part("suggest").suggest(self))
 
     def __repr__(self) -> str:
         said = ", ".join(ENGINES[self.engine].part("view").verdict(self))

@@ -380,13 +380,13 @@ class Engine:
         if not rest.exact:
             refused = self.refused("least", model, args, rest, workload)
             if refused is not None:
-                rest = rest._replace(undecided=(Finding.of(_undecided(refused, rest.start_of("likely", "high"))),))
+                rest = rest._replace(undecided=(Finding.of(rest.undecided_as(refused, "likely", "high")),))
         try:
             found = cast("Answer", planned(model, args, rest=rest, workload=workload))
         except Refusal as refusal:
             if rest.exact or self.refused("most", model, args, rest, workload) is not None:
                 raise
-            raise _undecided(refusal, rest.start_of("low", "likely")) from None
+            raise rest.undecided_as(refusal, "low", "likely") from None
         self.check_ranks(model, args)  # what a start-up refuses before is said as it says it
         return found
 
@@ -443,12 +443,3 @@ class Engine:
     def crossover(self) -> "Compare | None":
         """Crossovers of a model, with itself and with a baseline; None where they are not known."""
         return cast("Compare", self.part("crossover").compare) if self.offers("crossover") else None
-
-
-def _undecided(refusal: Refusal, start: str) -> Refusal:
-    """A refusal that another memory within the estimate would not give."""
-    said = f"{refusal.reason}; undecided by the estimate of memory: it starts with {start}"
-    about = {name: getattr(refusal, name) for name in ("stage", "rule", "fix", "flag", "release")}
-    open_one = Refusal(said, **about)
-    open_one.outputs = refusal.outputs
-    return open_one

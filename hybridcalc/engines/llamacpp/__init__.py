@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.releases import NEWEST_VERSION, rules_for
@@ -122,11 +123,4 @@ ENGINE = LlamaCpp()
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        if name in ("Plan", "plan"):
-            from hybridcalc.engines.llamacpp import server_plan
-
-            found = globals()[name] = getattr(server_plan, name)
-            return found
-        raise AttributeError(f"module 'hybridcalc.engines.llamacpp' has no attribute {name!r}")
+    __getattr__ = names_of_modules(__name__, {"Plan": "server_plan", "plan": "server_plan"})

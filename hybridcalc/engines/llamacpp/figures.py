@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GIVEN, Rest, Workload
-from hybridcalc.engines.answer import Slot
+from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import (
     NO_SIZES,
@@ -38,7 +38,7 @@ class Lack(NamedTuple):
         return f"{self.name} lacks {self.held - self.card:.2f} GiB: it is to hold {self.held:.2f} of {self.card:.2f}"
 
 
-class Figures:
+class Figures(SharedFigures):
     """What llama.cpp does with ``args`` for ``model``, over all devices together; ``rest`` is None without memory.
 
     ``offloaded`` and ``experts_on_host``: layers that --fit leaves on the cards (None: as asked), and those whose
@@ -52,11 +52,6 @@ class Figures:
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args, self.workload = ready, ready.model, ready.args, workload
         self.asked = ready
-
-    @property
-    def version(self) -> str:
-        """The build whose rules were used."""
-        return self.ready.rules.version
 
     @property
     def tokens(self) -> int:
@@ -123,11 +118,6 @@ class Figures:
     def concurrency(self) -> int:
         """Requests of the workload that run at once."""
         return min(self.ready.sequences, self.by_context)
-
-    @property
-    def requests(self) -> int:
-        """The same: a server is one."""
-        return self.concurrency
 
     @property
     def requests_at_ends(self) -> tuple[int, int]:

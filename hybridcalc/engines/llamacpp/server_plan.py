@@ -15,11 +15,10 @@ from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all, offloaded_of
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
-from hybridcalc.engines.llamacpp.rules import RULES
 from hybridcalc.engines.llamacpp.saved import ServerSlot, served
 from hybridcalc.engines.llamacpp.shrink import Shrunk, movable, shrunk
 from hybridcalc.errors import Refusal, Write
-from hybridcalc.findings import Finding, Step, Suggestion, find
+from hybridcalc.findings import Step, Suggestion
 from hybridcalc.units import GIB, format_bytes
 
 
@@ -34,11 +33,6 @@ class Plan(Shown, Figures):
         super().__init__(found.ready, workload)
         self.rest, self.asked = rest, asked
         self.offloaded, self.experts_on_host = found.offloaded, found.experts_on_host
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """Traps this configuration walks into."""
-        return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
+from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
@@ -112,15 +113,4 @@ ENGINE = Sglang()
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        if name in ("Plan", "plan"):
-            from hybridcalc.engines.sglang import server_plan
-
-            found = globals()[name] = getattr(server_plan, name)
-            return found
-        if name == "resolve":
-            from hybridcalc.engines.sglang.fraction import resolve
-
-            return resolve
-        raise AttributeError(f"module 'hybridcalc.engines.sglang' has no attribute {name!r}")
+    __getattr__ = names_of_modules(__name__, {"Plan": "server_plan", "plan": "server_plan", "resolve": "fraction"})

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import Slot
+from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepa
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.engines.sglang.sizes import dense_windows, draft_states, family_rule
-from hybridcalc.findings import BudgetLine, Suggestion
+from hybridcalc.findings import BudgetLine
 from hybridcalc.formulas import balanced_ratio
 from hybridcalc.units import format_bytes
 
@@ -121,7 +121,7 @@ def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
     return [BudgetLine("draft KV", "kv", charged, rows * per_row, why)]
 
 
-class Figures:
+class Figures(SharedFigures):
     """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
 
     ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known. ``sized``:
@@ -227,19 +227,9 @@ class Figures:
         raise NotImplementedError
 
     @property
-    def version(self) -> str:
-        """The release whose rules were used."""
-        return self.ready.rules.version
-
-    @property
     def workers(self) -> int:
         """Attention workers of a server, or its replicas."""
         return self.args.dp_size
-
-    @property
-    def requests(self) -> int:
-        """Requests of the workload that run at once, over all workers."""
-        return self.concurrency * self.workers
 
     @property
     def requests_at_ends(self) -> tuple[int, int]:
@@ -258,11 +248,6 @@ class Figures:
         slot = self.ready.slot
         layers = self.ready.stage_slot_bytes * slot.layers // slot.bytes if slot.bytes else 0
         return Slot(layers * slot.conv_bytes_per_layer, layers * slot.ssm_bytes_per_layer)
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
-        return max(self.kv_bytes_by_stage)
 
     @property
     def kv_bytes_by_stage(self) -> list[int]:
@@ -289,11 +274,6 @@ class Figures:
     def idle_percent(self) -> float | None:
         """The share of the pool that does not bind which no request can use; None without a length."""
         return self.capacity.idle_percent if self.workload.lengths else None
-
-    @property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Flags that serve the workload better, the most gain first."""
-        raise NotImplementedError
 
     @property
     def log_lines(self) -> list[str]:
@@ -337,11 +317,6 @@ class Unsized(Figures):
     @property
     def balanced(self) -> None:
         """Not known without memory."""
-
-    @property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """None without memory."""
-        return ()
 
 
 def unsized(model: Architecture, args: ServerArgs, workload: Workload) -> Unsized:

@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.sizes import model_notes
 from hybridcalc.errors import InputError, Refusal
-from hybridcalc.findings import Finding, Step, Suggestion, find
+from hybridcalc.findings import Step
 from hybridcalc.units import format_bytes
 
 FLAG_OF = {
@@ -32,7 +32,7 @@ FLAG_OF = {
 
 
 class Plan(Shown, Figures):
-    """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
+    """The figures, and what they mean."""
 
     engine = "sglang"
     promised: tuple[str, ...] = (
@@ -46,20 +46,6 @@ class Plan(Shown, Figures):
         from hybridcalc.engines.sglang.suggest import balanced
 
         return balanced(self, self.args) if self.workload.lengths and not self.ready.stateless else None
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """Traps this configuration walks into."""
-        from hybridcalc.engines.sglang.rules import RULES
-
-        return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
-
-    @cached_property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Flags that serve the workload better, the most gain first."""
-        from hybridcalc.engines.sglang.suggest import suggest
-
-        return suggest(self)
 
     @property
     def notes(self) -> list[str]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
+from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.layers import layer_state, state_bytes_per_layer
@@ -114,11 +115,4 @@ ENGINE = Vllm()
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
-
-    def __getattr__(name: str) -> Any:
-        if name in ("Plan", "plan"):
-            from hybridcalc.engines.vllm import server_plan
-
-            found = globals()[name] = getattr(server_plan, name)
-            return found
-        raise AttributeError(f"module 'hybridcalc.engines.vllm' has no attribute {name!r}")
+    __getattr__ = names_of_modules(__name__, {"Plan": "server_plan", "plan": "server_plan"})

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import Slot
+from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.layers import state_parts
 from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
-from hybridcalc.findings import BudgetLine, Suggestion
+from hybridcalc.findings import BudgetLine
 
 
 class Running(NamedTuple):
@@ -34,7 +34,7 @@ class Running(NamedTuple):
     idle_percent: float
 
 
-class Figures:
+class Figures(SharedFigures):
     """What vLLM does with ``args`` and the memory for ``model``: figures per GPU.
 
     ``low`` and ``high`` bound the sizing over an uncertain memory; equal to ``sizing`` where it is known.
@@ -164,19 +164,9 @@ class Figures:
         return budget(self)
 
     @property
-    def version(self) -> str:
-        """The release whose rules were used."""
-        return self.ready.rules.version
-
-    @property
     def workers(self) -> int:
         """Replicas of the whole deployment."""
         return self.args.data_parallel_size
-
-    @property
-    def requests(self) -> int:
-        """Requests of the workload that run at once, over all replicas."""
-        return self.concurrency * self.workers
 
     @property
     def requests_at_ends(self) -> tuple[int, int]:
@@ -194,11 +184,6 @@ class Figures:
         conv, ssm = state_parts(self.model, self.args, self.ready.state)
         layers = max(sum(group.layers for group in own if group.kind == STATE) for own in self.ready.stages)
         return Slot(layers * conv, layers * ssm)
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
-        return max(self.kv_bytes_by_stage)
 
     @property
     def kv_bytes_by_stage(self) -> list[int]:
@@ -243,11 +228,6 @@ class Figures:
         return self.running.idle_percent if self.workload.lengths else None
 
     @property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Flags that serve the workload better, the most gain first."""
-        raise NotImplementedError
-
-    @property
     def log_lines(self) -> list[str]:
         """The lines about caches that the boot will print."""
         return log_lines(self.ready, self.sizing)
@@ -272,11 +252,6 @@ class Unsized(Figures):
     def longest_model_len(self) -> int:
         """Not known without memory."""
         return 0
-
-    @property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """None without memory."""
-        return ()
 
 
 def unsized(model: Architecture, args: EngineArgs, workload: Workload) -> Unsized:

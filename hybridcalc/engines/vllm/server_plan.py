@@ -21,7 +21,7 @@ from hybridcalc.engines.vllm.layers import QWEN3_5
 from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
 from hybridcalc.errors import InputError, Refusal, Write, printable
-from hybridcalc.findings import Finding, Step, Suggestion, find
+from hybridcalc.findings import Step
 from hybridcalc.units import GIB, LARGEST_BYTES
 
 if TYPE_CHECKING:
@@ -229,20 +229,6 @@ class Plan(Shown, Figures):
         "bytes_per_block", "num_blocks", "blocks_per_request", "max_concurrency", "kv_cache_size_tokens",
         "state_bytes_per_layer",
     )  # fmt: skip
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """Traps this configuration walks into."""
-        from hybridcalc.engines.vllm.rules import RULES
-
-        return find(RULES, self, (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts)))
-
-    @cached_property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Flags that serve the workload better, the most gain first."""
-        from hybridcalc.engines.vllm.suggest import suggest
-
-        return suggest(self)
 
     @cached_property
     def prefix(self) -> "PrefixReuse | None":
