@@ -48,6 +48,10 @@ class Floor:
     positions: int = 1
     beyond: tuple[Part, ...] = ()
 
+    def __repr__(self) -> str:
+        each = ", ".join(f"{part.name} {self.part_ms(part):.3g}" for part in self.cost)
+        return f"<{self.floor_ms:.3g} ms or more on a rank of {self.rates.name}: {each}>"
+
     @property
     def parts(self) -> dict[str, int]:
         """Bytes of each part."""
