@@ -125,13 +125,15 @@ CONFIG_FORM = "-yaml"
 """How the name of an engine's own config file ends among the forms of --emit."""
 
 
-def check_emit(form: str, *others: "Sequence[str]", as_json: bool) -> None:
+def check_emit(
+    form: str, *others: "Sequence[str]", as_json: bool, others_are: str = "--json, --compare and --sweep"
+) -> None:
     """Raise InputError for a form of --emit that is not known, and beside another form of the answer."""
     from hybridcalc.manifests.emit import check_form
 
     check_form(form)
     if as_json or any(others):
-        raise InputError("--emit prints one deployment and nothing else", fix="leave out --json, --compare and --sweep")
+        raise InputError("--emit prints one deployment and nothing else", fix=f"leave out {others_are}")
 
 
 def show(

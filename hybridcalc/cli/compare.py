@@ -160,6 +160,8 @@ def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workl
         answer = served.plan(model, asked.args, question.memory(model, asked.args), work)
         answer.of_words = question.passed_over(asked)
     except MemoryUnknown:
+        if given["gpu"] is not None:
+            raise  # what it lacks is something else
         raise InputError("nothing names its GPU", fix=f"add --gpu NAME, or --{served.memory_option} SIZE") from None
     except Refusal as refusal:
         answer = refusal

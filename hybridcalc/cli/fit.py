@@ -123,7 +123,7 @@ def fit_command(
     if as_csv and form.as_json:
         raise InputError("--csv and --json exclude each other", fix="give one of them")
     if emit is not None:
-        answers.check_emit(emit, ["--csv"] if as_csv else [], as_json=form.as_json)
+        answers.check_emit(emit, ["--csv"] if as_csv else [], as_json=form.as_json, others_are="--json and --csv")
         engine_of = emit.removesuffix(answers.CONFIG_FORM)
         if engine_of != emit and not searched.engine:
             searched = searched._replace(engine=[engine_of])
@@ -184,7 +184,6 @@ def file_of(form: str, made: "Deployment") -> str:
 
     launch, count = made.started(one=form == "kubernetes")
     about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
-    about += f"; start it {count} times" if count > 1 and form != "kubernetes" else ""
     words, ranks = tuple(launch["argv"]), made.gpus // count
     return emitted(
         form,
@@ -210,7 +209,7 @@ def _text_of(path: str) -> str:
     from hybridcalc.manifests.files import file_bytes
 
     try:
-        return file_bytes(path, LARGEST_PRICES).decode("utf-8", "replace")
+        return file_bytes(path, LARGEST_PRICES).decode("utf-8-sig", "replace")
     except (OSError, InputError) as error:
         why = error.message if isinstance(error, InputError) else (error.strerror or "it cannot be read").lower()
         raise InputError(f"--prices {quoted(path)}: {why}", fix="name a text file, one GPU=PRICE a line") from None
@@ -224,7 +223,7 @@ def _prices(searched: Searched) -> dict[str, float]:
             if plain := line.partition("#")[0].strip():
                 pairs.append((plain, f"{searched.prices[:60]}:{number}"))
     pairs += [(part.strip(), "--price") for text in searched.price or () for part in text.split(",") if part.strip()]
-    found = {}
+    found, read_in = dict[str, float](), dict[str, str]()
     for pair, where in pairs:
         name, equals, price = pair.replace(":", "=", 1).partition("=") if "=" not in pair else pair.partition("=")
         try:
@@ -233,5 +232,10 @@ def _prices(searched: Searched) -> dict[str, float]:
             value = -1.0
         if not equals or not name.strip() or not 0 < value < 1e6:
             raise InputError(f"{where}: {quoted(pair)} is not GPU=PRICE", fix="write h100=2.49")
-        found[name.strip()] = value
+        name, source = name.strip(), where.rpartition(":")[0]
+        if name in found and source == read_in[name] and value != found[name]:
+            raise InputError(f"{where}: {quoted(name)} has two prices", fix="keep one")
+        found[name], read_in[name] = value, source
+    if searched.prices is not None and not found:
+        raise InputError(f"--prices {quoted(searched.prices)} has no price in it", fix="write one GPU=PRICE a line")
     return found

@@ -232,19 +232,14 @@ def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]
 
 
 def _emit(form: str, question: inputs.Question, side: Side) -> None:
-    """The plan's launch as a deployment file: with the path of its model and the flags that say nothing to a plan as
-    they were typed.
-    """
-    from hybridcalc.architecture.presets import is_path
-    from hybridcalc.engines.document import launch_named
+    """The plan's launch as a deployment file, with what was typed of it that says nothing to a plan."""
+    from hybridcalc.engines.document import launch_of
     from hybridcalc.hardware import gpu_id
     from hybridcalc.manifests.emit import of_launch
 
     engine, plan = question.engine, side.answer
     card = None if isinstance(plan, Refusal) or plan.rest.gpu is None else gpu_id(plan.rest.gpu)
-    typed, _ = engine.read(question.launch.words, question.launch.env, [])
-    model = typed if typed and is_path(typed) and not question.launch.strict else engine.file_of(side.model)
-    launch = launch_named(engine, model, side.asked.args.given())
+    launch = launch_of(engine, side.model, side.asked.args.given())
     typer.echo(of_launch(form, engine, side.asked.args, launch, card, question.launch.words), nl=False)
 
 

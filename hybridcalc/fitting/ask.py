@@ -83,7 +83,9 @@ def fit(
         offer = _one_kind(cards, offered)
         models = tuple(each for name in model_names() for each in checkpoints(load_model(name)))
         asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked, pace, variables)
-        return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)
+        return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order, top)
+    if order != ORDERS[0]:
+        raise InputError("--sort is the order of models, and one is named", fix="leave it out, or MODEL")
     wanted = work.wanted
     if wanted is None:
         raise InputError(

@@ -6,12 +6,14 @@ from typing import Any
 
 from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.findings import html_of_records
-from hybridcalc.fitting.answer import flat, gpus_text, record, row
+from hybridcalc.fitting.answer import DEFAULT_TOP, flat, gpus_text, record, row
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 
 ORDERS = ("parameters", "requests")
+UNLIMITED = 2**30
+"""Tokens of a request beyond which nothing limits its length."""
 
 
 @dataclass(repr=False)
@@ -22,6 +24,7 @@ class FitModels:
     found: Found
     least: int = 1
     order: str = ORDERS[0]
+    top: int = DEFAULT_TOP
 
     @cached_property
     def deployments(self) -> tuple[Deployment, ...]:
@@ -68,10 +71,10 @@ class FitModels:
 
     def longest(self, made: Deployment) -> int:
         """The longest requests of which as many as are asked for run for certain with the same ranks and settings,
-        within the model's context. Tokens.
+        within the model's context; UNLIMITED where neither that nor the memory ends. Tokens.
         """
         low = self.question.workload.longest
-        high = max(made.model.max_context or 0, low)
+        high = max(made.model.max_context or UNLIMITED, low)
         if low == high or self.certain_at(made, high) >= self.least:
             return high
         while low + 1 < high:

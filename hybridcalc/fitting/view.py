@@ -9,7 +9,7 @@ from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
 from hybridcalc.findings import View
 from hybridcalc.fitting.answer import Fit, gpus_text
 from hybridcalc.fitting.candidates import Deployment
-from hybridcalc.fitting.models import FitModels
+from hybridcalc.fitting.models import UNLIMITED, FitModels
 
 ROLES = ("state", "kv", "baseline", "scratch", "balanced", "trouble")
 """What tells curves apart."""
@@ -17,6 +17,8 @@ POINTS, SHORTEST = 33, 1024
 """Lengths of a curve, and the least of them where no shorter one is asked for. Tokens."""
 MOST_CURVES, HEADROOM = 12, 1.3
 """Checkpoints of which curves are drawn, those that are alike once; how far the axis goes on beyond them."""
+BEYOND = 8
+"""Times the length that is asked for: how far a curve runs that nothing ends."""
 SERVERS = 2
 """How far curves run beyond what is asked for."""
 
@@ -100,6 +102,8 @@ def _checkpoint(made: Deployment) -> str:
 
 def _over_lengths(fit: FitModels, made: Deployment, low: int) -> Iterator[tuple[float, float]]:
     """Points of one checkpoint: from each length on what runs of the next one, the longest at the end."""
-    tried = lengths(low, max(low, fit.longest(made)), POINTS)
+    longest = fit.longest(made)
+    longest = longest if longest < UNLIMITED else BEYOND * fit.question.workload.longest
+    tried = lengths(low, max(low, longest), POINTS)
     counts = [fit.certain_at(made, length) for length in tried]
     yield from ((float(length), float(count)) for length, count in zip(tried, [*counts[1:], counts[-1]], strict=True))

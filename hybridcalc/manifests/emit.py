@@ -10,8 +10,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.presets import is_path
 from hybridcalc.engines import ENGINES, Starter
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.shapes import Nodes, fitting_of, nodes_of
@@ -54,6 +56,11 @@ class Emitted(NamedTuple):
         return [piece for piece in _together(words) if piece[0].partition("=")[0] not in linked]
 
     @property
+    def together(self) -> bool:
+        """Whether one node holds it as often as it is started."""
+        return self.nodes == 1 and self.gpu is not None and self.gpus * self.replicas <= find_gpu(self.gpu).node
+
+    @property
     def starter(self) -> Starter:
         """What starts the engine."""
         return ENGINES.rows[self.engine.name].starter
@@ -91,7 +98,11 @@ def emitted(form: str, launch: Emitted) -> str:
         if form != own:
             raise InputError(f"--emit {form}: this is a launch of {launch.engine.title}", fix=f"write {own}")
         write = _config
-    about = f"# {launch.about}\n" if launch.about else ""
+    about = f"# {launch.about}" if launch.about else ""
+    if launch.replicas > 1 and form != "kubernetes" and not (form == "compose" and launch.together):
+        where = "each on other GPUs (CUDA_VISIBLE_DEVICES) and another --port" if launch.together else "on other nodes"
+        about += f"; start it {launch.replicas} times, {where}"
+    about += "\n" if about else ""
     if launch.nodes > 1 and (write is _config or not launch.links.flags):
         about += f"# on {launch.nodes} nodes; node N adds {launch.links.text(launch.nodes)}\n"
     return about + write(launch)
@@ -112,6 +123,8 @@ def of_launch(
     """
     ranks, words = engine.ranks(args), tuple(launch["argv"])
     nodes = 1 if gpu is None else nodes_of(engine, args, ranks, find_gpu(gpu).node)
+    own = _typed_model(engine, typed)
+    words = (*words[: len(_started(engine))], *own, *words[len(engine.command("MODEL")) :]) if own else words
     version, more = version or engine.release(args.engine_version), tuple(engine.flags.passed_over(typed))
     return emitted(form, Emitted(engine, version, words, launch["env"], ranks, gpu, 1, about, nodes, more))
 
@@ -153,8 +166,26 @@ def _joined(piece: Iterable[str]) -> str:
 
 
 def _head(launch: Emitted) -> tuple[str, ...]:
+    return _started(launch.engine)
+
+
+def _started(engine: Engine) -> tuple[str, ...]:
     """The words that start the engine."""
-    return launch.engine.command("MODEL")[: -2 if launch.engine.command("MODEL")[-2].startswith("-") else -1]
+    words = engine.command("MODEL")
+    return words[: -2 if words[-2].startswith("-") else -1]
+
+
+def _typed_model(engine: Engine, typed: Sequence[str]) -> tuple[str, ...]:
+    """The model as a launch line names it, with its flag, where that is no name of a model alone: a path, a file of a
+    hub (``-hf``). Nothing else.
+    """
+    flags = ENGINES.rows[engine.name].starter.model_flags
+    for at, word in enumerate(typed):
+        name, equals, value = word.partition("=")
+        value = value if equals else "".join(typed[at + 1 : at + 2])
+        if name in flags and (is_path(value) or (name != engine.model_flag and "hf" in name)):
+            return name, value
+    return (typed[0],) if typed and is_path(typed[0]) else ()
 
 
 def _together(words: Iterable[str]) -> list[list[str]]:
@@ -188,7 +219,8 @@ def _name(launch: Emitted) -> str:
 
 
 def _port(launch: Emitted) -> str:
-    return launch.option("--port") or f"{launch.starter.port}"
+    said = launch.option("--port") or ""
+    return said if said.isdecimal() else f"{launch.starter.port}"
 
 
 def _program(launch: Emitted) -> str:
@@ -227,9 +259,12 @@ def _compose(launch: Emitted) -> str:
         if role.where
     )
     text += "services:\n"
-    for role in roles:
+    each, copies = launch.gpus // launch.nodes, launch.replicas if launch.together else 1
+    for role, number in product(roles, range(copies)):
+        own = role.suffix or (f"-{number}" if copies > 1 else "")
+        ids = ", ".join(f'"{gpu}"' for gpu in range(number * each, (number + 1) * each))
         text += (
-            f"  {name}{role.suffix}:\n"
+            f"  {name}{own}:\n"
             f"    image: {_image(launch)}\n"
             f"    entrypoint: [{_program(launch)}]\n"
             f"    command:\n{_listed(launch, role, '      ')}"
@@ -237,12 +272,13 @@ def _compose(launch: Emitted) -> str:
             + "".join(f"      {key}: {json.dumps(value)}\n" for key, value in _variables(launch))
             + f"      {TOKENS[0]}:\n"
             + (f"    profiles: [{role.suffix[1:]}]\n" if role.suffix else "")
-            + (f'    ports: ["{port}:{port}"]\n' if launch.nodes == 1 else "    network_mode: host\n")
+            + (f'    ports: ["{int(port) + number}:{port}"]\n' if launch.nodes == 1 else "    network_mode: host\n")
             + "    ipc: host\n"
             + (f"    working_dir: {inside}\n" if files == "." else "")
             + f"    volumes:\n      - {f'{files}:{inside}:ro' if files else cache}\n"
-            "    deploy:\n      resources:\n        reservations:\n          devices:\n"
-            f"            - {{driver: nvidia, count: {launch.gpus // launch.nodes}, capabilities: [gpu]}}\n"
+            "    deploy:\n      resources:\n        reservations:\n          devices:\n            - {driver: nvidia, "
+            + (f"device_ids: [{ids}]" if copies > 1 else f"count: {each}")
+            + ", capabilities: [gpu]}\n"
         )
     return text
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from hybridcalc.deployment import requests_text
 from hybridcalc.fitting.answer import DEFAULT_TOP, Fit, Nearest, command_text, counted, gpus_text, layout
 from hybridcalc.fitting.candidates import Deployment
-from hybridcalc.fitting.models import FitModels, parameters_of
+from hybridcalc.fitting.models import UNLIMITED, FitModels, parameters_of
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import Lost
@@ -31,6 +31,7 @@ COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
 HOURLY, EACH, RATE = "an hour", "each", "tokens/s"
 MOST_PRICED = 2
+CENT = 0.01
 SHOWN = ("warning", "error")
 """Findings of the first row that an answer has a line for."""
 MOST_MODELS = 5
@@ -83,7 +84,12 @@ def _serve(gpus: int) -> str:
 
 
 def _price(made: Deployment) -> str:
-    return "" if made.offer.price is None else f"{made.cost:,.2f} an hour: "
+    return "" if made.offer.price is None else f"{_cost(made)} an hour: "
+
+
+def _cost(made: Deployment) -> str:
+    """The price of all of it, to the cent or to three figures below one."""
+    return f"{made.cost:,.2f}" if made.cost >= CENT else f"{made.cost:.3g}"
 
 
 def _each_hour(made: Deployment) -> str:
@@ -105,7 +111,7 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
     cells = [_cells(made, rows, priced=priced) for made in rows]
     if priced:
         header.insert(1, HOURLY)
-        cells = [(line[0], f"{made.cost:,.2f}", *line[1:]) for made, line in zip(rows, cells, strict=True)]
+        cells = [(line[0], _cost(made), *line[1:]) for made, line in zip(rows, cells, strict=True)]
     rates = [_rate(made) for made in rows]
     if any(rates):
         wider, timed = [*header, RATE], [(*line, rate) for line, rate in zip(cells, rates, strict=True)]
@@ -118,7 +124,7 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
 
 
 def _cells(made: Deployment, rows: Sequence[Deployment], *, priced: bool) -> tuple[str, ...]:
-    gpus, each = gpus_text(made.gpus, made.offer), _hourly(made) if priced else f"{made.requests / made.gpus:,.1f}"
+    gpus, each = gpus_text(made.gpus, made.offer), _hourly(made) if priced else f"{made.certain / made.gpus:,.1f}"
     return gpus, _engine(made, rows), stored(made), layout(made), _requests(made), each, _idle(made)
 
 
@@ -230,6 +236,9 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     if bold is not None:
         said.append(("bold", f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)}; check accuracy first"))
     launched = first if fit.nearest is None else fit.nearest.more or fit.nearest.made
+    if launched is not None and launched.served.version != launched.engine.newest:
+        version = launched.served.version
+        said.append(("release", f"{version}: plan --engine-version {version} -- LINE has its figures"))
     said += _cautions(launched, verbose=verbose)
     if fit.losers and not explain:
         said.append(("else", f"{counted(fit.losers)}: --explain"))
@@ -297,15 +306,19 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
     kinds = len({made.model.name for made in rows})
     gpus, may = gpus_text(offer.most, offer), "" if fit.question.pace is None else "may "
     fitting = f"{may}fit" if may or kinds > 1 else "fits"
-    said = f"{kinds} model{'' if kinds == 1 else 's'} {fitting} {gpus}: {fit.least:,} or more requests"
+    named = f"{kinds} model{'' if kinds == 1 else 's'}"
+    if kinds < len(rows):
+        named += f" ({len(rows)} checkpoints)"
+    said = f"{named} {fitting} {gpus}: {fit.least:,} or more requests"
     said += f" of {fit.question.workload.describe()}{_each(fit.question)}"
-    said = said if len(said) <= COLUMNS else said.removesuffix(" each")
+    said = said if len(said) <= COLUMNS else said.removesuffix(" each").replace("more requests of", "more of")
     said = said if rows else f"no model here serves {asked} on {gpus}"
     out.print(Text(said, style="bold"))
     out.print()
     told = _models_told(fit, verbose=verbose, explain=explain)
     used = _used(said, rows[0] if rows else None, told)
-    shown = rows if verbose else rows[: max(LEAST_ROWS, min(MOST_MODELS, LINES - used))]
+    most = max(LEAST_ROWS, min(MOST_MODELS, LINES - used)) if fit.top == DEFAULT_TOP else fit.top
+    shown = rows if verbose else rows[:most]
     if not verbose and len(shown) < len(rows):
         told = _models_told(fit, verbose=verbose, explain=explain, shown=len(shown))
     twice = Counter((made.model.name, stored(made)) for made in rows)
@@ -318,7 +331,7 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
             made.engine.title,
             layout(made),
             _requests(made),
-            f"{fit.longest(made):,}",
+            "any" if (longest := fit.longest(made)) == UNLIMITED else f"{longest:,}",
             _rate(made),
         )
         for made in shown

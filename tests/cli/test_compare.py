@@ -55,3 +55,15 @@ def test_lines_of_one_engine_show_what_differs() -> None:
     )
     assert "block, tokens" not in other.out
     assert all(name in other.out for name in ("a step, at best", "tokens/s each", "a request takes"))
+
+
+def test_what_a_line_lacks_is_said_where_its_gpu_is_named() -> None:
+    lines = [f"llama-server -hf unsloth/Qwen3.6-35B-A3B-GGUF{mix} -c 65536 -np 8" for mix in (":Q4_K_M", "")]
+    out = " ".join(run("compare", *lines, "--gpu", "h100", "-L", "8k").out.split())
+    assert "line 2 is left out: --gpu needs the weights" in out and "names its GPU" not in out
+
+
+def test_lines_that_run_as_much_are_a_tie() -> None:
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B-FP8 --max-model-len 65536"
+    out = run("compare", line, f"{line} --port 9000", "--gpu", "h100", "-L", "8k").out
+    assert out.startswith("line 1 and 1 alike run the most on a GPU")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,57 @@ def test_where_the_limit_binds_the_pool_that_idles_more_is_told() -> None:
     each, slots, tokens = plan["requests_per_worker"], plan["max_mamba_cache_size"], plan["max_total_num_tokens"]
     idle = max(1 - each * plan["slots_per_request"] / slots, 1 - each * 16384 / tokens)
     assert plan["idle_percent"] == pytest.approx(100 * idle, abs=0.01) and idle > 0.2
+
+
+def test_copies_on_one_node_are_services_with_gpus_and_ports_of_their_own(tmp_path: Path) -> None:
+    """Docker gives every container of a count the same first GPUs."""
+    asked = ("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "300", "--gpu", "l40s", "--engine", "vllm", "--emit")
+    text = run(*asked, "compose").out
+    ids = [line.partition("device_ids: [")[2].partition("]")[0] for line in text.splitlines() if "device_ids" in line]
+    assert ids == ['"0", "1"', '"2", "3"', '"4", "5"'] and "start it" not in text
+    assert all(f'"{8000 + number}:8000"' in text for number in range(3))
+    path = tmp_path / "compose.yaml"
+    path.write_text(text, encoding="utf-8")
+    read = run("check", str(path), "--gpu", "l40s", "-L", "16k", "--json")
+    assert (read.code, len(read.document["deployments"]), read.document["findings"]) == (0, 3, [])
+    assert "start it 3 times, each on other GPUs" in run(*asked, "cmd").out.splitlines()[0]
+
+
+def test_what_is_asked_of_models_alone_is_refused_beside_one() -> None:
+    done = run("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "4", "--gpu", "h100", "--sort", "requests")
+    assert done.code == 2 and "--sort is the order of models" in done.err
+    first, more = (run("fit", "--gpu", "h100", "-L", "16k", "--top", top).out.splitlines() for top in ("1", "6"))
+    assert len(more) - len(first) == 5
+
+
+def test_models_and_checkpoints_are_counted_apart_and_nothing_ends_a_state() -> None:
+    out = run("fit", "--gpu", "2xrtx-4090", "-L", "4k", "--sort", "requests").out
+    models, checkpoints = map(int, re.findall(r"(\d+) (?:models|checkpoints)", out)[:2])
+    assert models < checkpoints and " any\n" in out
+    shown = sum(line.endswith((" any", "00")) and line.startswith("  ") for line in out.splitlines()[3:7])
+    assert f"{checkpoints - shown} more fit" in out
+
+
+def test_an_older_release_says_how_its_line_is_planned() -> None:
+    asked = ("qwen3.6-27b", "-L", "8k", "-C", "20", "--gpu", "h100", "--engine")
+    assert "plan --engine-version 0.5.12 -- LINE has its figures" in run("fit", *asked, "sglang@0.5.12").out
+    assert "release" not in run("fit", *asked, "sglang").out
+
+
+def test_prices_that_say_nothing_or_two_things_are_refused(tmp_path: Path) -> None:
+    empty, excel, asked = tmp_path / "none.txt", tmp_path / "excel.txt", ("fit", "lfm2-8b-a1b", "-L", "8k", "-C", "9")
+    empty.write_text("# none\n", encoding="utf-8")
+    excel.write_bytes(b"\xef\xbb\xbfl40s=0.5\r\nh100=2\r\n")
+    assert "has no price in it" in run(*asked, "--prices", str(empty)).err
+    assert "has two prices" in run(*asked, "--price", "h100=2.5,h100=3").err
+    assert run(*asked, "--prices", str(excel), "--price", "l40s=0.001").out.startswith("0.001 an hour: 1 x L40S")
+    assert "leave out --json and --csv" in run(*asked, "--gpu", "l4", "--emit", "cmd", "--csv").err
+
+
+def test_rows_share_out_what_certainly_runs() -> None:
+    for made in found("nemotron-3-super-120b-a12b", length="16k", concurrency=200, gpu="gb300").deployments:
+        gpus = f"{made.gpus} x GB300"
+        line = next(line for line in run(
+            "fit", "nemotron-3-super-120b-a12b", "-L", "16k", "-C", "200", "--gpu", "gb300",
+        ).out.splitlines() if made.engine.title in line and gpus in line)  # fmt: skip
+        assert f" {made.certain / made.gpus:.1f} " in line

@@ -89,6 +89,13 @@ def test_nodes_that_were_typed_are_said_anew(tmp_path: Path) -> None:
     assert "size: 2\n" in text and "10.0.0.1" not in text and text.count("--node-rank") == 1
 
 
+@pytest.mark.parametrize("form", ["cmd", "compose", "kubernetes"])
+def test_a_file_of_a_hub_stays_what_it_is(form: str) -> None:
+    line = "llama-server -hf unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M -c 65536 -np 8"
+    text = run("plan", "-L", "8k", "--gpu", "h100", "--emit", form, "--", *line.split()).out
+    assert "unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M" in text and "-hf" in text and "--model" not in text
+
+
 def test_a_file_of_weights_is_mounted() -> None:
     asked = ("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "20", "--gpu", "l40s", "--engine", "llama.cpp", "--emit")
     for form in ("compose", "kubernetes"):
