@@ -1,6 +1,7 @@
 """``hybridcalc weights``: what a model's weights take, in its checkpoint and on one rank."""
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -8,8 +9,16 @@ from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
-from hybridcalc.errors import ShardingError
+from hybridcalc.errors import HybridcalcError, ShardingError
 from hybridcalc.units import MOST_RANKS
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture import Architecture
+    from hybridcalc.engines.engine import Engine
+    from hybridcalc.engines.weights import Weights
+
+OTHER_CARDS = ("b200", "a100", "mi300x")
+"""One of each kind whose kernels may keep weights another way than the card that is meant where none is named."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -80,4 +89,21 @@ def weights(
     from hybridcalc.output.text import print_view
 
     ranks = question.engine.server_ranks(asked.args)
-    print_view(weights_view(found, question.engine.title, ranks, tensors=explain), explain=False, verbose=verbose)
+    others = () if gpu is not None else _on_other_cards(question.engine, model, asked.args, found)
+    view = weights_view(found, question.engine.title, ranks, tensors=explain, others=others)
+    print_view(view, explain=False, verbose=verbose)
+
+
+def _on_other_cards(
+    engine: "Engine", model: "Architecture", args: Any, found: "Weights"
+) -> "tuple[tuple[str, Weights], ...]":
+    """Weights on cards whose kernels keep them another way, where that is more than a hundredth."""
+    from hybridcalc.hardware import find_gpu
+
+    others = list[tuple[str, "Weights"]]()
+    for name in OTHER_CARDS:
+        with suppress(HybridcalcError):
+            other = engine.weights(model, engine.with_options(args, {"gpu": find_gpu(name)}))
+            if abs(other.likely - found.likely) > found.likely // 100:
+                others.append((name, other))
+    return tuple(others)

@@ -298,3 +298,12 @@ def is_later(version: str, than: str) -> bool:
     """
     one, other = version_numbers(version), version_numbers(than)
     return one[: len(other)] > other[: len(one)]
+
+
+ADAPTERS, DRAFT = "adapters take memory that is not counted", "the draft model's weights and KV are not counted"
+OFFLOAD, VISION = "the weights that it moves to the host are counted as on the GPU", "its vision tower is not counted"
+UNCOUNTED = {
+    "--enable-lora": f"LoRA: {ADAPTERS}", "--lora": f"LoRA: {ADAPTERS}", "--mmproj": f"--mmproj: {VISION}",
+    "--cpu-offload-gb": f"--cpu-offload-gb: {OFFLOAD}", "-mm": f"-mm: {VISION}", "--model-draft": DRAFT, "-md": DRAFT,
+}  # fmt: skip
+"""Flags that change what a GPU holds, and what of that is not counted."""

@@ -8,8 +8,12 @@ MOST_NAMED = 3
 """Groups that the short answer names."""
 
 
-def weights_view(found: Weights, engine: str, ranks: int, *, tensors: bool = False) -> View:
-    """The whole answer, of the heaviest of so many ranks; ``tensors``: with every tensor."""
+def weights_view(
+    found: Weights, engine: str, ranks: int, *, tensors: bool = False, others: tuple[tuple[str, Weights], ...] = ()
+) -> View:
+    """The whole answer, of the heaviest of so many ranks; ``tensors``: with every tensor; ``others``: cards by name on
+    which it takes another size.
+    """
     where = "one rank" if ranks == 1 else f"the heaviest of {ranks} ranks"
     warned = " ".join(finding.message for finding in found.findings)
     uncertain = "" if found.uncertain in warned else found.uncertain
@@ -20,7 +24,7 @@ def weights_view(found: Weights, engine: str, ranks: int, *, tensors: bool = Fal
         figures=tuple(_figures(found)),
         findings=found.findings,
         tables=(_groups(found), *((_tensors(found),) if tensors else ())),
-        notes=tuple(text for text in (uncertain, _saved(found), *_added(found)) if text),
+        notes=tuple(text for text in (uncertain, _elsewhere(others), _saved(found), *_added(found)) if text),
     )
 
 
@@ -72,6 +76,12 @@ def _tensors(found: Weights) -> Table:
         for line in found.lines
     )
     return Table("Tensors", ("tensor", "times", "shape", "on the rank", "B"), tuple(rows), (1, 4), asked=True)
+
+
+def _elsewhere(others: tuple[tuple[str, Weights], ...]) -> str:
+    """What it takes on cards whose kernels keep it another way."""
+    sizes = " and ".join(f"{_gib(other.likely)} with --gpu {name}" for name, other in others)
+    return f"{sizes}: kernels of such cards keep it another way" if sizes else ""
 
 
 def _added(found: Weights) -> list[str]:

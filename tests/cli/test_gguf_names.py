@@ -60,3 +60,20 @@ def test_an_engine_that_is_asked_for_counts_the_bits_of_the_mix(engine: str, mix
 @pytest.mark.parametrize("words", [(), ("qwen3.6-27b",), ("org/model", "http://host:8000"), ("a:b", "--flag=x:y")])
 def test_any_other_name_means_the_usual_engine(words: tuple[str, ...]) -> None:
     assert ENGINES.meant_by(words) == ENGINES.usual
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("vllm serve Qwen/Qwen3.6-27B-FP8 --enable-lora --max-num-seqs 8", "LoRA: adapters take memory"),
+    ("vllm serve Qwen/Qwen3.6-27B-FP8 --cpu-offload-gb=4 --max-num-seqs 8", "to the host are counted as on the GPU"),
+    ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --mmproj x.gguf", "vision tower is not counted"),
+    ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 -md small.gguf", "draft model's weights and KV are not counted"),
+])  # fmt: skip
+def test_a_flag_whose_memory_is_not_counted_is_said(line: str, said: str) -> None:
+    notes = json.loads(run("plan", "--gpu", "h100", "-L", "8k", "--json", "--", *line.split()).out)["notes"]
+    assert any(said in note for note in notes)
+
+
+def test_weights_say_on_which_cards_they_take_another_size() -> None:
+    assert "129.61 GiB with --gpu b200" in run("weights", "kimi-k3", "--tp", "16").out
+    assert "with --gpu" not in run("weights", "kimi-k3", "--tp", "16", "--gpu", "b200").out
+    assert "with --gpu" not in run("weights", "qwen3.6-27b").out
