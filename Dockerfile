@@ -1,6 +1,6 @@
 # hybridcalc in a container, without torch:  docker build -t hybridcalc . && docker run --rm hybridcalc plan ...
 # Files and logs come by a mount or on stdin:  docker run --rm -i hybridcalc log - < boot.txt
-FROM python:3.13-slim AS build
+FROM python:3.13-alpine AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY hybridcalc hybridcalc
@@ -8,7 +8,7 @@ COPY presets presets
 RUN python -m venv --without-pip /venv \
     && pip --no-cache-dir --python /venv install --no-compile -c constraints.txt '.[live]'
 
-FROM python:3.13-slim
+FROM python:3.13-alpine
 COPY --from=build /venv /venv
 ENV PATH=/venv/bin:$PATH
 USER 65534:65534

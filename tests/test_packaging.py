@@ -141,4 +141,11 @@ def test_the_image_has_what_it_copies_and_starts_the_program() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {project["readme"], *project["license-files"]} <= set(copied)
     assert re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE) == [json.dumps(list(project["scripts"]))]
+    (extra,) = re.findall(r"-c constraints.txt '\.\[(\w+)\]'", text)
+    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
+    assert [name for name in wanted if f"{re.split('[<>=;]', name)[0].strip().lower()}==" not in pinned] == []
+    assert len(set(re.findall(r"^FROM (\S+)", text, re.MULTILINE))) == 1, (
+        "the environment links to the Python it was made with"
+    )
     assert "torch" not in "".join(line for line in text.splitlines() if not line.startswith("#"))
