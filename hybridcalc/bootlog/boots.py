@@ -89,6 +89,7 @@ COMMON = Grammar(
     (
         Form("oom", "CUDA out of memory.", _OOM, 200, bare=True, repeats=True, error="cuda_oom"),
         Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
+        Form("oom", "CUDA error: out of memory", (), 60),
         Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "OOMs ... trying to allocate N", (("tried", "to allocate {size}"),), 300, _OOMS, told=True),

@@ -148,6 +148,13 @@ FORMS = (
     Form("ready", "server is listening", (), 60, repeats=True, mark=True, settled=True, up=True, mends=True,
          moment="while serving"),
     Form("ready", "all slots are idle", (), 60),
+    Form("breakdown", "- CUDA0 (name) | N = N + (N = N + N + N)",
+         (("device", "{device} ("), ("weights", "({*}= {mib} +"), ("kv", "({*}+ {mib} +"), ("graph", "+ {mib})")), 160,
+         rb"-[ ]{1,4}(?=[A-Z]\w{0,12}[ ]\([^()\n]{1,60}\)[ ]{1,40}\|[ ]{1,9}[0-9]{1,9}[ ]=)", repeats=True,
+         settled=True),
+    Form("breakdown", "- Host | N = N + N + N",
+         (("device", "{device}"), ("weights", "= {mib} +"), ("graph", "+ {mib} |")), 120,
+         rb"-[ ]{1,4}(?=Host[ ]{1,40}\|[ ]{1,40}[0-9]{1,9}[ ]=)"),
     *ollama.FORMS,
 )  # fmt: skip
 

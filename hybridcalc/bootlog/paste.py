@@ -98,6 +98,7 @@ _LINE_PREFIX = re.compile(
     % {b"clock": rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"},
     re.VERBOSE,
 )
+_NUMBERED = re.compile(rb"^([0-9]{1,7})[:-](?=[0-9])", re.MULTILINE)
 _PADDED = re.compile(rb"(?<=[0-9])[ ]{40,}(?=[0-9]{1,9},[ ][a-z_]{1,40}=)")
 """A screen's line filled up with blanks in the middle of a number, and what follows it: a line end that was lost."""
 _BLANKS = bytes.maketrans(b" \t", b"\0\0")
@@ -121,8 +122,23 @@ def plain(raw: bytes) -> Plain:
     text = _PADDED.sub(_line_end, text)
     text = _LOOKALIKE.sub(_in_ascii, text)
     text = _STRING_END.sub(_blank, text)  # first, or the quote behind a "\n" would pass for an opening one
+    text = _NUMBERED.sub(_without_number, text)
     text = _LINE_PREFIX.sub(_without_prefix, b"\n" + text)[1:]
     return Plain(text.translate(None, b"\0"), array("Q", compress(range(len(text)), text)))
+
+
+def _without_number(match: re.Match[bytes]) -> bytes:
+    """A line's number before a digit, which only the numbers of the lines beside it tell from a figure."""
+    number, text = int(match[1]), match.string
+    last_line = text.rfind(b"\n", 0, max(0, match.start() - 1)) + 1
+    before = text[last_line : last_line + 9]
+    next_line = text.find(b"\n", match.end()) + 1
+    after = text[next_line : next_line + 9]
+    beside = (
+        before.startswith(b"%d%c" % (number - 1, sign)) or after.startswith(b"%d%c" % (number + 1, sign))
+        for sign in b":-"
+    )
+    return bytes(len(match[0])) if any(beside) else match[0]
 
 
 def _line_end(match: re.Match[bytes]) -> bytes:

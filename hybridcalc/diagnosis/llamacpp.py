@@ -258,9 +258,12 @@ def _planned(answer: Diagnosis, kind: str, name: str) -> tuple[list[Record], str
     name = "caches" if kind == "kv_buffer" else name
     planned = [one for one in answer.boot.of(RECKONED[kind]) if one.size("size") is not None]
     figure = RECKONED[kind].removeprefix("planned_").replace("compute", "graph")
-    for offload in () if planned else answer.boot.of("planned_offload")[-1:]:
-        if (size := offload.size(figure)) is not None:
-            planned = [replace(offload, figures=(("size", size),))]
+    for told in () if planned else ("planned_offload", "breakdown"):
+        found = {one.word("device") or "": (one, size) for one in answer.boot.of(told) if (size := one.size(figure))}
+        for device, (one, size) in found.items():
+            planned += (
+                [replace(one, kind=RECKONED[kind], figures=(("device", device), ("size", size)))] if size.value else []
+            )
     return planned, name
 
 

@@ -14,6 +14,7 @@ from published_boot import CHATTER
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import merged
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.paste import plain
 from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES
 
 
@@ -370,3 +371,14 @@ def test_a_quoted_name_that_the_end_of_a_log_cuts_is_not_there() -> None:
     (boot,) = assemble(scan(io.BytesIO(b"x\nKV Cache is allocated. #tokens: 58\nserver_args=ServerArgs(tp_size=8, "
                                        b"model_path='Qwen/Qwen3.6-27"))).boots  # fmt: skip
     assert boot.word("arguments", "model_path") is None and boot.count("arguments", "tp_size") == 8
+
+
+@pytest.mark.parametrize(("first", "second"), [("12:", "13:"), ("1201-", "1202-"), ("run.log:9:", "run.log:10:")])
+def test_a_lines_number_before_a_digit_is_told_by_the_numbers_beside_it(first: str, second: str) -> None:
+    text = f"{first}max_total_num_tokens=2285\n{second}20, max_running_requests=72, available_gpu_mem=29.76 GB\n"
+    assert figures(text)["max_total_num_tokens"] == 228_520
+
+
+def test_a_number_before_a_digit_is_no_lines_where_none_stands_beside_it() -> None:
+    assert plain(b"4:1\n5:2\n").text == b"1\n2\n"
+    assert plain(b"4:1\n9:2\n").text == b"4:1\n9:2\n"

@@ -190,3 +190,20 @@ def test_a_split_that_the_log_echoes_and_its_pools_do_not_keep_is_said() -> None
     said = [(one.severity, one.message) for one in diagnosed(text.format(0.9)).findings if one.rule == "HC108"]
     assert said == [("warning", "the echoed command splits at 0.9, the pools at 0.01")]
     assert "HC108" not in [one.rule for one in diagnosed(text.format(0.0085)).findings]
+
+
+def test_a_breakdown_of_memory_stands_in_for_buffers() -> None:
+    text = (
+        "print: |   - CUDA0 (Quadro P6000) | 24436 = 24222 + (35761 = 33296 +    1720 +     744) "
+        "+      -35547 |\n"
+        "print: |   - CUDA1 (Quadro P6000) | 24436 = 24284 + (    0 =     0 +       0 +       0) "
+        "+         152 |\n"
+        "print: |   - Host                 |                  2341 =  2117 +       0 +     224    |\n"
+    )
+    found = diagnosed(text).derived.buffers_bytes
+    assert found == {"weights": (33296 + 2117) * 2**20, "caches": 1720 * 2**20, "compute": (744 + 224) * 2**20}
+
+
+def test_a_load_that_dies_of_a_bare_error_of_the_device_ran_out_of_memory() -> None:
+    text = "llama_kv_cache: CUDA0 KV buffer size = 64.00 MiB\n CUDA error: out of memory\n  current device: 0\n"
+    assert (diagnosed(text).headline, diagnosed(text).meaning) == ("llama.cpp: does not start", "out of memory")
