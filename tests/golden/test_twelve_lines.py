@@ -10,7 +10,6 @@ WHOLE = ("-v", "--verbose", "--explain", "--help", "--json")
 """What asks for more than the answer."""
 LONGER = {
     "check": "one block for each finding, as a linter prints them",
-    "compare": "launch lines of a folder: one row for each",
     "models": "the list of presets, one row for each",
     "rules": "the list of rules, one row for each",
     "schema": "a JSON Schema",
@@ -18,7 +17,6 @@ LONGER = {
     "--csv": "rows for a spreadsheet",
     "--rules": "a file of alerts or a dashboard",
     "--sweep": "a table that was asked for: one row for each combination",
-    "--compare": "a table that was asked for: one row for each figure",
     "--expect": "a table that was asked for: one row for each figure",
     "two-boots.log": "two boots: an answer for each",
 }  # fmt: skip
