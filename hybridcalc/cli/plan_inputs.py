@@ -149,7 +149,7 @@ class Question(NamedTuple):
             )
         if model is None:
             raise InputError(
-                "plan needs a MODEL",
+                "plan needs a MODEL" if self.launch.strict else "the launch line names no MODEL",
                 fix=f"name a preset (`hybridcalc models`), a config.json, or {self.engine.model_flag}",
             )
         named, taken = (model, "") if self.launch.strict else self._elsewhere(model)

@@ -275,13 +275,14 @@ def reuse(
         raise InputError("--host-kv-tokens has no effect alone", fix="add --host-slots N")
     memory = inputs.memory_of(card._asdict())
     version_note = served.note(server.engine_version) if server.engine_version else ""
-    base = None
+    base, said, overruled = None, dict[str, Any](), list[str]()
     if line is not None:
         own = [name for option in context.command.params for name in option.opts]
         question = inputs.question([], context.meta.get(LAUNCH_WORDS), {}, own, served.name, {}, "reuse")
         asked = question.arguments()
         model, base = model or asked.model, asked.args
         said = {name: value for name, value in room.of_line(base).items() if value is not None}
+        overruled = [name for name in said if _is_typed(context, name) and said[name] != typed[name]]
         typed |= {name: value for name, value in said.items() if not _is_typed(context, name)}
     elif memory.gpu is not None and memory.gpu.cards is not None and not _is_typed(context, "tp_size"):
         typed["tp_size"] = memory.gpu.cards
@@ -310,6 +311,8 @@ def reuse(
         settings = settings._replace(slots=room.split(architecture, args, settings, rest_gib))
     traffic, notes = _workload(workload, seed, warmup_rounds, server.running, sample)
     notes += [version_note] if version_note else []
+    flags = {option.name: option.opts[0] for option in context.command.params}
+    notes += [f"{flags[name]} before the -- counts, not the {said[name]} of the launch line" for name in overruled]
     size = traffic.requests
     if what_if is None:
         what_if = size is not None and size <= QUICK_REQUESTS

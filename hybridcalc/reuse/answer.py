@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Step
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
+from hybridcalc.reuse.lengths import Within
 from hybridcalc.reuse.machines import Machines
 from hybridcalc.reuse.policy import MOST_STATES, NO_CAP
 from hybridcalc.reuse.requests import Workload
@@ -243,8 +244,12 @@ def answer(
     """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together.
 
     Without slots ``given``, those of ``settings`` are the engine's own share of the memory; where that is not known,
-    they are the knee.
+    they are the knee. Requests longer than the context are refused by the server and left out. Raises
+    IllegalCombination where all are.
     """
+    context = None if settings.context is None else Within(workload, settings.context)
+    if context is not None:
+        workload = workload._replace(stream=context.stream)
     counted: dict[str, Any] = {"warmup_rounds": warmup_rounds}
     found: Knee | None = None
     if not given and (priced is None or not priced.bounded):
@@ -260,6 +265,8 @@ def answer(
 
     setup = within(settings).setup
     outcome = simulate(workload, setup, **counted, progress=bar("simulating"))
+    if context is not None and context.refused:
+        notes = (*notes, context.note())
     if knee and found is None:
         known = None if setup.bounds_kv or setup.has_host else outcome
         found = find_knee(workload, setup.with_free_kv(), **counted, progress=bar, given=known)

@@ -5,15 +5,46 @@ mean, rounded up, so that a plan never gets less than what the requests hold. Un
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 
 from hybridcalc import deployment
-from hybridcalc.errors import InputError
-from hybridcalc.reuse.requests import Workload
+from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.reuse.requests import Request, Workload
 
 MOST_LENGTHS = 256
 MOST_PLANNED = 2**22
 """Requests whose lengths are counted: some seconds."""
+
+
+class Within:
+    """The requests of a workload that a context holds; ``refused`` counts the others of the last pass."""
+
+    def __init__(self, workload: Workload, context: int) -> None:
+        self.workload, self.context, self.refused = workload, context, 0
+
+    def stream(self) -> Iterator[Request]:
+        """One pass. Raises IllegalCombination where no request is held."""
+        served = refused = 0
+        context = self.context
+        for request in self.workload.stream():
+            if request.ends[-1] <= context:
+                served += 1
+                yield request
+            else:
+                refused += 1
+        self.refused = refused
+        if refused and not served:
+            raise IllegalCombination(
+                f"every request is longer than the context of {context:,} tokens", fix="write shorter requests"
+            )
+
+    def note(self) -> str:
+        """What is left out."""
+        return (
+            f"{self.refused:,} requests are longer than the context of {self.context:,} tokens, prompt and answer "
+            "together: the server refuses them"
+        )
 
 
 def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:

@@ -26,7 +26,7 @@ class Cost(NamedTuple):
 
     ``pool``: the blocks that states and KV share, where the engine has them in one. ``host``: its tier there.
     ``weight``: what a slot and a token take. ``held``: both pools on the GPU, states (with drafts) and KV.
-    ``chunk_bytes``: of all ranks, on the host.
+    ``chunk_bytes``: of all ranks, on the host. ``ranks``: how many have such a tier.
     """
 
     state_bytes: int
@@ -38,6 +38,7 @@ class Cost(NamedTuple):
     weight: Weight | None = None
     held: tuple[int, int] | None = None
     chunk_bytes: int | None = None
+    ranks: int = 1
 
     @property
     def gpu_bytes(self) -> int:
@@ -67,7 +68,8 @@ class Settings(NamedTuple):
 
     ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
     ``all_block``: that of the mode `all`, where vLLM has it.
-    ``server``: llama-server, whose slots they are.
+    ``server``: llama-server, whose slots they are. ``context``: tokens of the longest request that is served, prompt
+    and answer; None where that is not known, or the cache sees to it.
     ``hicache`` and ``offload_gib`` are what is asked of a host tier, whose pools follow from them and the memory.
     """
 
@@ -97,6 +99,7 @@ class Settings(NamedTuple):
     offload_gib: float = 0.0
     all_block: int | None = None
     server: SlotServer | None = None
+    context: int | None = None
 
     @property
     def has_host(self) -> bool:

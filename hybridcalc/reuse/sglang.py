@@ -14,11 +14,11 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.allocation import Allocation, int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
-from hybridcalc.engines.sglang.planner import allocation, prepare, start
+from hybridcalc.engines.sglang.planner import allocation, context_length, prepare, start
 from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
-from hybridcalc.errors import IllegalCombination, InputError, Refusal
+from hybridcalc.errors import IllegalCombination, InputError, Refusal, quoted
 from hybridcalc.formulas import Strategy, slots_per_request
 from hybridcalc.reuse.hosts import USUAL_RATIO, HiCache, HostTier, Weight, hicache_size_for, hicache_tier
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
@@ -29,6 +29,8 @@ INT8_FACTOR = 2
 BASE = 3
 """The base of S: the live state, the one that the tree keeps for it, and a copy."""
 PATH_CAP = 2
+WRITE_POLICY = "write_through"
+"""The one that is simulated, and the default."""
 HIGHEST_RATIO = 100
 LEAST_SLOTS = 3
 """Slots of a request in the leanest settings that keep states for reuse."""
@@ -59,6 +61,16 @@ def asked(
 
     Raises InputError for what does not go together, and Refusal or IllegalCombination for what does not start.
     """
+    if base is not None and not base.radix_cache:
+        flag = "--disable-radix-cache" if base.disable_radix_cache else "--disaggregation-mode decode"
+        raise IllegalCombination(
+            f"{flag} keeps no prefixes: nothing is reused", fix=f"drop {flag} to ask what would be"
+        )
+    if base is not None and base.hicache_write_policy not in (None, WRITE_POLICY):
+        raise InputError(
+            f"--hicache-write-policy {quoted(base.hicache_write_policy)} is not simulated",
+            fix=f"leave it out: {WRITE_POLICY} is",
+        )
     int8, slots, interval = options["enable_int8_mamba_checkpoint"], options["slots"], options["mamba_track_interval"]
     if options["int8_mamba_ckpt_size"] is not None and not int8:
         raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
@@ -91,6 +103,7 @@ def asked(
         host_kv_tokens=options["host_kv_tokens"],
         kv_tokens=args.max_total_tokens,
         hicache=hicache,
+        context=args.context_length or (None if model is None else context_length(model)),
     )
     if hicache is not None and model is None:
         if not slots:
@@ -255,6 +268,7 @@ def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: fl
         host=host,
         weight=weight,
         held=held,
+        ranks=args.tp_size * args.pp_size,
     )
 
 

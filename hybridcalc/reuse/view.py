@@ -23,7 +23,7 @@ def reuse_view(answer: Reuse) -> View:
     rows, same = [(*own, *_price(answer, answer.price(answer.settings)), "as asked")], []
     for row in answer.rows or ():
         weighs = answer.price(row.variant.settings)
-        host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
+        host = f", {_on_host(weighs)}" if weighs is not None and weighs.host_bytes else ""
         cells = _wants(row.outcome, row.knee, row.kv_needed)
         if cells[:2] == own[:2] and _alike(row.kv_needed, answer.kv_needed):
             same.append(row.variant.flags)
@@ -123,6 +123,8 @@ def _short_of(answer: Reuse, knee: Knee) -> str:
         )
         return f"the pool loses the rest: {blocks:,} blocks are wanted, it has {setup.pool.blocks:,}"
     there = f"{setup.kv_tokens or 0:,} lie beside {_slots(answer.settings.slots)}"
+    if answer.machines is not None:
+        there += f"; {answer.machines.gpus} x {answer.machines.gpu} hold them"
     if answer.lost_to == KV:
         return f"KV loses the rest: {wanted} are wanted, {there}"
     return f"both pools lose the rest: {_slots(knee.slots or 0)} and {wanted} are wanted, {there}"
@@ -356,10 +358,15 @@ def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:
 def _memory(weighs: Cost, *, host: bool = True) -> str:
     parts = [format_bytes(weighs.gpu_bytes)]
     if host and weighs.host_bytes:
-        parts.append(f"host {format_bytes(weighs.host_bytes)}")
+        parts.append(_on_host(weighs))
     if weighs.kv_tokens == 0:
         parts.append("no KV left")
     return ", ".join(parts)
+
+
+def _on_host(weighs: Cost) -> str:
+    each = f" for each of {weighs.ranks} ranks" if weighs.ranks > 1 else ""
+    return f"host {format_bytes(weighs.host_bytes)}{each}"
 
 
 def _percent(share: float) -> str:

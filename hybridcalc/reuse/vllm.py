@@ -13,10 +13,10 @@ from typing import Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.configuration import check_mode_all
+from hybridcalc.engines.vllm.configuration import check_mode_all, model_length
 from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.engines.vllm.releases import rules_for
+from hybridcalc.engines.vllm.releases import RuleSet, rules_for
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, quoted
 from hybridcalc.reuse.hosts import Weight, chunk_bytes, offload_tier
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
@@ -28,6 +28,8 @@ DENSE = "dense"
 OFFLOADED = 64
 """GiB of host memory that are tried."""
 LEAST_SLOTS = 2
+EVICTION = "lru"
+"""The policy of the host tier that is simulated, and the default."""
 OWN = 2
 """Slots that a running request holds in align mode."""
 SPARE = ""
@@ -77,7 +79,9 @@ def asked(
             raise InputError(f"--{flag.replace('_', '-')} is SGLang's", fix="write --kv-offloading-size GIB")
     if options["kv_offloading_size"] and model is None:
         raise InputError("--kv-offloading-size holds as many blocks as they weigh", fix="name a MODEL")
-    check_mode_all(args, rules_for(args.engine_version)[0])
+    rules, _ = rules_for(args.engine_version)
+    check_mode_all(args, rules)
+    _check_line(base, rules)
     settings = Settings(
         "vllm",
         options["slots"] or 1,
@@ -89,10 +93,32 @@ def asked(
         match_unit=options["prefix_match_unit"],
         retention=retention,
         every_block=mode == "all",
+        context=args.max_model_len if model is None else model_length(model, args),
     )
     if model is not None:
         settings = vllm_settings(model, args, settings)
     return settings._replace(all_block=_all_block(model, args, settings)), args
+
+
+def _check_line(base: EngineArgs | None, rules: RuleSet) -> None:
+    """Raise InputError for a launch line that asks for what is not simulated, IllegalCombination where it keeps no
+    prefixes.
+    """
+    extra = ((base and base.kv_transfer_config) or {}).get("kv_connector_extra_config")
+    evicts = extra.get("eviction_policy", EVICTION) if isinstance(extra, dict) else EVICTION
+    if evicts != EVICTION:
+        raise InputError(f"eviction_policy {quoted(str(evicts))} is not simulated", fix=f"leave it out: {EVICTION} is")
+    if (
+        base is None
+        or base.enable_prefix_caching
+        or (base.enable_prefix_caching is None and rules.caches_hybrid_prefixes)
+    ):
+        return
+    if base.enable_prefix_caching is None:
+        said, fix = "this release keeps prefixes of hybrids only with --enable-prefix-caching", "add it"
+    else:
+        said, fix = "--no-enable-prefix-caching keeps no prefixes", "drop it to ask what would be"
+    raise IllegalCombination(f"{said}: nothing is reused", fix=fix)
 
 
 def _all_block(model: Architecture | None, args: EngineArgs, settings: Settings) -> int | None:
@@ -197,7 +223,15 @@ def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: fl
     weight = Weight(states * ready.bytes_per_block, pages * ready.bytes_per_block / ready.pages.block)
     chunk = chunk_bytes(ready.bytes_per_block, args.tensor_parallel_size) if host else None
     return Cost(
-        taken * ready.bytes_per_block, 0, host.bytes if host else 0, tokens, pool, host, weight, chunk_bytes=chunk
+        taken * ready.bytes_per_block,
+        0,
+        host.bytes if host else 0,
+        tokens,
+        pool,
+        host,
+        weight,
+        chunk_bytes=chunk,
+        ranks=args.tensor_parallel_size * args.pipeline_parallel_size,
     )
 
 

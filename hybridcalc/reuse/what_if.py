@@ -133,7 +133,7 @@ def compare(
 
 
 def _sized_host(now: Settings, given: Row, cost: Callable[[Settings], Cost | None]) -> Variant | None:
-    """A host tier as large as all that the knee keeps; None where there is one, the knee is reached, or what it would
+    """A host tier as large as what the knee keeps; None where there is one, the knee is reached, or what it would
     weigh is not known.
     """
     needed, knee = given.kv_needed, given.knee
@@ -141,7 +141,7 @@ def _sized_host(now: Settings, given: Row, cost: Callable[[Settings], Cost | Non
         return None
     tiers = (change.settings for change in now.room.variants(now) if change.settings.has_host)
     weighs = next((cost(settings) for settings in tiers), None)
-    return None if weighs is None else now.room.host_for(now, knee.limit.most_cached, needed, weighs)
+    return None if weighs is None else now.room.host_for(now, knee.slots, needed, weighs)
 
 
 def _other_share(

@@ -147,7 +147,7 @@ def _value(kind: str, key: str, text: str) -> int | float:
         if not 0 <= number <= most:
             raise InputError(f"{where}: not a number from 0 to {most:g}")
         return number
-    whole = 0 if text == "0" else _whole(where, text)
+    whole = 0 if text == "0" else _whole(where, key, text)
     least, most = int(key not in MAY_BE_ZERO), LIMITS.get(key, MOST_TOKENS)
     if not least <= whole <= most:
         raise InputError(f"{where}: not a whole number from {least} to {most:,}")
@@ -169,10 +169,12 @@ def _real(where: str, key: str, text: str) -> float:
     return number / SECONDS[unit] if key == "rate" else number * SECONDS[unit]
 
 
-def _whole(where: str, text: str) -> int:
+def _whole(where: str, key: str, text: str) -> int:
     try:
         return parse_tokens(text)
     except InputError as error:
+        if key in LIMITS:
+            raise InputError(f"{where}: not a whole number from 1 to {LIMITS[key]:,}") from None
         raise InputError(f"{where}: {error.message}", fix=error.fix) from None
 
 

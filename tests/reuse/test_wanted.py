@@ -104,3 +104,11 @@ def test_the_mode_all_is_tried_where_a_release_has_it() -> None:
     old = reuse(*line, "--engine-version", "0.31.0")
     assert any(row["flags"] == "--mamba-cache-mode all" for row in old["what_if"])
     assert not any(row["flags"] == "--mamba-cache-mode all" for row in reuse(*line)["what_if"])
+
+
+def test_a_host_tier_is_of_all_ranks_and_gpus_that_suffice_are_said_at_once() -> None:
+    """HiCache is as large on each rank; the tier holds what the knee wants, not all that was ever kept."""
+    ran = run("reuse", "qwen3.6-35b-a3b", "--gpu", "2xh100", "--workload", "agents:n=150,history=20k,turns=4", "-v")
+    shown = " ".join(ran.out.split())
+    assert "x h100 hold them" in shown
+    assert "for each of 2 ranks" in shown

@@ -76,6 +76,7 @@ class ServerArgs(Arguments):
     enable_hierarchical_cache: bool = False
     hicache_ratio: float | None = None
     hicache_size: int | None = None
+    hicache_write_policy: str | None = None
     radix_cache_backend: str | None = None
     enable_lmcache: bool = False
     enable_unified_memory: bool = False

@@ -83,6 +83,7 @@ FLAGS = (
     Flag("enable_hierarchical_cache", ("--enable-hierarchical-cache", "--enable-hicache"), "flag"),
     Flag("hicache_ratio", ("--hicache-ratio",), "float", 0, 10**6),
     Flag("hicache_size", ("--hicache-size",), "int", 0, 2**20),
+    Flag("hicache_write_policy", ("--hicache-write-policy",), "str"),
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
     Flag("enable_pd_role_switch", ("--enable-pd-role-switch",), "flag"),
@@ -196,7 +197,7 @@ _OTHER = """
     grpc-http-sidecar-port grpc-mode grpc-port grpc-response-timeout-secs help hf-chat-template-name
     hicache-host-memory-fraction hicache-host-memory-mode hicache-io-backend hicache-mem-layout
     hicache-storage-backend hicache-storage-backend-extra-config hicache-storage-prefetch-policy
-    hicache-storage-prefetch-retry-max-attempts hicache-storage-prefetch-retry-poll-interval hicache-write-policy
+    hicache-storage-prefetch-retry-max-attempts hicache-storage-prefetch-retry-poll-interval
     hierarchical-sparse-attention-extra-config hisparse-config host http2-initial-connection-window-size
     http2-max-concurrent-streams hybrid-kvcache-ratio image-processor-backend incremental-streaming-output
     init-expert-location is-embedding json-model-override-args keep-mm-feature-on-device kt-amx-method
