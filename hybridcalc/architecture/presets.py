@@ -161,7 +161,7 @@ def is_path(text: str) -> bool:
     """Whether a model is named by where it lies."""
     if re.match(r"[A-Za-z]:?[^/]*\\|[A-Za-z]:/|\.{0,2}\\", text):  # of Windows
         return True
-    return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
+    return text.startswith(("/", "./", "../", "~", "$", "pvc://", "s3://", "gs://", "oci://", "file://"))
 
 
 def load_model(name_or_path: str) -> Architecture:

@@ -21,6 +21,7 @@ from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment, names_in
 from hybridcalc.shell.source import FromOutside, Place, Source, Word
+from hybridcalc.shell.variables import is_path_to
 
 _REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")
 """A use of a variable, or of a YAML anchor."""
@@ -228,7 +229,8 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
     may_be_model = engine.model_after_flags and bool(words) and words[0].startswith("-")
     positional = may_be_model
     if words and not words[0].startswith("-"):
-        first = _unless_empty(words[0])
+        first = _by_its_end(_unless_empty(words[0]))
+        words[0] = first
         if first.why and not _FREE.search(first):
             opened.append(_open(first, engine.model_flag))
             words, at = words[1:], 0
@@ -274,6 +276,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             given[key] = Given(key, word, None, bool(equals))
             continue
         value = _unless_empty(words[at])
+        value = _by_its_end(value) if name in ENGINES.rows[engine.name].starter.model_flags else value
         at += 1
         if value.why:
             opened.append(_open(value, spelling))
@@ -292,6 +295,11 @@ def _unless_empty(word: Word) -> Word:
     """A value, not known where a variable has left it empty: whoever starts the script gives it."""
     written = word.source.text[word.begin : word.end].strip("\"'") if not word and not word.why else ""
     return word.instead(written, LEFT_EMPTY) if written.startswith("$") else word
+
+
+def _by_its_end(model: Word) -> Word:
+    """A model of whose path the beginning alone is not known: its last part names it."""
+    return model.instead(model) if model.why and is_path_to(model) else model
 
 
 def _open(word: Word, flag: str) -> Open:

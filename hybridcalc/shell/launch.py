@@ -348,7 +348,7 @@ class Launchers:
         head = _base(words[at])
         if head in SHELLS and not words[at].why:
             return _script(words, at + 1, env)
-        found = self._program(words, at, head) if head.startswith(self._heads) else None
+        found = self._program(words, at, head) if words[at].why or head.startswith(self._heads) else None
         if found is None:
             return None
         engine, program, arguments = found
@@ -358,7 +358,7 @@ class Launchers:
 
     def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
-        if _PYTHON.fullmatch(head):
+        if _PYTHON.fullmatch(head) or (words[at].why and head.startswith("$")):  # which may be one
             return self._module(words, at + 1)
         head = head.partition("@")[0]
         for program, engine in self._programs.items():

@@ -42,6 +42,15 @@ _OWN = re.compile(r"(?:\(\s*)?\"?\$(?:([A-Za-z_]\w*)(?![\w\[])|\{([A-Za-z_]\w*)(
 """What a value may begin with: another variable, quoted or not."""
 
 
+_NAME = re.compile(r"[\w.-]*[A-Za-z][\w.-]*")
+
+
+def is_path_to(text: str) -> bool:
+    """Whether a text is a path of which the last part is known, and not where it begins."""
+    begin, slash, name = text.rpartition("/")
+    return bool(slash) and "$" in begin and len(name) <= LONGEST_CUT and _NAME.fullmatch(name) is not None
+
+
 class Variables:
     """The variables of one script: ``values`` as it sets them, ``env`` as it finds them.
 
@@ -113,7 +122,7 @@ class Variables:
         text, why = self.resolved(token.text)
         here = self._here(token)
         if text is None:
-            return [here.instead(token.text, why)]
+            return [here.instead(self._path(token.text), why)]
         raw = self.text.text[token.begin : token.end]
         if '"' not in raw and "'" not in raw and text.split() != [text]:
             parts = text.split()
@@ -184,6 +193,8 @@ class Variables:
         text, why = (value, "") if token.kind != "live" else self.resolved(value)
         if text is not None:
             return Setting((placed(self.text, Token(text, start, end, "word")),), "", place)
+        if len(value.split()) == 1 and is_path_to(value):  # what its last part names is known
+            return Setting((placed(self.text, Token(value, start, end, "word")).instead(value, why),), "", place)
         if len(value.split()) < 2 or "$(" in value or "`" in value:
             return Setting((), why, place)
         return Setting(tuple(self._pieces(value, start, end)), "", place, array=True)
@@ -230,6 +241,13 @@ class Variables:
     def _held(self, setting: Setting, here: Word, word: str) -> list[Word]:
         """The words a variable holds, and one more that nobody knows where others may have been added."""
         return [*setting.parts, *([here.instead(word, setting.more)] if setting.more else [])]
+
+    def _path(self, word: str) -> str:
+        """A variable as the path that it holds, of which the end is known; any other word as it is."""
+        match = REFERENCE.fullmatch(word)
+        setting = self.known(match[1] or match[2] or "") if match is not None else None
+        first = setting.words[0] if setting is not None and len(setting.words) == 1 else word
+        return first if is_path_to(first) else word
 
     def _literal(self, word: str) -> Word | None:
         """The literal a word's whole text comes from, where a variable holds it."""

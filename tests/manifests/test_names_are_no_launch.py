@@ -137,3 +137,26 @@ def test_flags_of_a_release_older_than_all_are_not_called_unknown(tmp_path: Path
         assert ("older than the releases known here, 0.18.0 to" in checked.assumed_release) == (not rules)
         with pytest.raises(InputError, match="is older than the releases") if not rules else nullcontext():
             question([], ["docker", "run", f"vllm/vllm-openai:{tag}", "--model", "m"], {}, [], None, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'S="$HOME/llama.cpp/build/bin/llama-server"\n"$S" -m ~/m/Qwen3.6-27B-Q4_K_M.gguf -c 8\n',
+        'B="$DIR/bin"\nM="$MODELS/Qwen3.6-27B-Q4_K_M.gguf"\n$B/llama-server -m "$M" -c 8\n',
+        "$PY -m vllm.entrypoints.openai.api_server --model $MODELS/Qwen3.6-27B --max-num-seqs 4\n",
+    ],
+)
+def test_the_end_of_a_path_names_a_program_and_a_model(tmp_path: Path, text: str) -> None:
+    """Where it begins comes from outside, and bears on nothing."""
+    (tmp_path / "a.sh").write_text(text)
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    checked = judge(one, Settings())
+    assert (checked.model_preset, checked.opened) == ("qwen3.6-27b", ())
+
+
+def test_a_path_whose_end_names_no_model_is_unresolved(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text('vllm serve "$MODELS/current" --max-num-seqs 4\n')
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    (opened,) = judge(one, Settings()).opened
+    assert (opened.text, opened.why) == ("$MODELS/current", "no preset has the name of this path's last part")

@@ -226,8 +226,8 @@ def test_so_does_one_in_the_environment(text: str) -> None:
 
 
 def test_a_program_the_shell_decides_is_named() -> None:
-    message = "'$PYTHON' is a value the shell decides"
-    assert problem("$PYTHON -m sglang.launch_server") == (message, "give it literally")
+    assert problem("$SERVER --tp 8") == ("'$SERVER' is a value the shell decides", "give it literally")
+    assert launch("$PYTHON -m sglang.launch_server --tp 8").words == ("--tp", "8")
 
 
 @pytest.mark.parametrize(
@@ -368,4 +368,6 @@ def test_a_script_written_before_has_the_mounts_and_variables_of_its_container()
 
 
 def test_an_installed_release_without_rules_is_said() -> None:
-    assert "0.1.0, which is installed" in ENGINES.assumed(launch("pip install vllm==0.1.0 && vllm serve M"))
+    assert "vLLM 0.1.0 is older than the releases known here" in ENGINES.assumed(
+        launch("pip install vllm==0.1.0 && vllm serve M")
+    )
