@@ -137,6 +137,8 @@ def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) 
         words = split_words(words[0].chars) if " " in words[0] else words
     if words and words[0] == "serve":  # the rest of the program that is the entrypoint
         words = words[1:]
+    end = next((at for at, word in enumerate(words) if at and word == "--"), len(words))
+    words = words[:end]  # behind it is what a script of somebody's own hands to another program
     names = {word.partition("=")[0] for word in words if word.startswith("-")}
     launchers = ENGINES.launchers
     engine = (launchers.image_engine(image) or launchers.engine_of_flags(names)) if names else None

@@ -38,6 +38,9 @@ JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
 _CONTAINER = re.compile(r"(?m)^[ \t-]*(?:command|args|image):")
 """What a template of a container has, and one of a service or a role beside it has not."""
+TOLD = re.compile(r"(?i)\b(?:pkill|pgrep|killall|kill|grep|throw|write-\w+|rem|echo)\b")
+PROSE = re.compile(r"\S+[ \t]+(?!serve\b)[a-z]+[ \t,.]")
+"""Before and behind what starts an engine where a line only speaks of it."""
 FOLLOWING = 400
 """Characters behind what starts an engine in which its flags are looked for."""
 STARTS = "starts an engine, or runs its image"
@@ -121,6 +124,9 @@ def read_file(
 def plain_launch(text: str) -> tuple[int, str] | None:
     """Where a text starts an engine or runs its image and sizing flags follow, and how."""
     for begin in ENGINES.launchers.starts_in(text):
+        line = text[text.rfind("\n", 0, begin) + 1 : begin + FOLLOWING]
+        if TOLD.search(line[: line.find(text[begin : begin + 5])]) or PROSE.match(text, begin):
+            continue
         words = re.findall(r"(?<![\w-])--?[A-Za-z][\w-]+", text[begin : begin + FOLLOWING])
         if any(not engine.flags.by_spelling.keys().isdisjoint(words) for engine in ENGINES.values()):
             return begin, STARTS

@@ -75,6 +75,12 @@ KINDS = {
         "      image: vllm/vllm-openai\n      command: --model {{ m }} --max-model-len {{ len }} --max-num-seqs 4\n",
         [("vllm", None, "--model ?${{ m }} --max-model-len 8192 --max-num-seqs 4")],
     ),
+    "arguments for two programs": (
+        "task.yaml",
+        "task:\n  script: query.sh\n  container: vllm/vllm-openai:v0.29.0\n"
+        "  args: [--model, org/m, --max-model-len, '8', --max-num-seqs, '4', --, --save, /x]\n",
+        [("vllm", None, "--model org/m --max-model-len 8 --max-num-seqs 4")],
+    ),
     "kubeai of one flag": (
         "one.yaml",
         "kind: Model\nspec: {url: hf://org/m, engine: VLLM, args: [--max-model-len=8192]}\n",
@@ -326,8 +332,10 @@ NIX = """{
     ("name", "text", "line"),
     [
         ("flake.nix", NIX, 3),
-        ("a.sh", 'pkill -f llama-server\n"$LLAMA" \\\n  -hf org/m -c 8192\n', 1),
+        ("a.sh", 'CMD="vllm serve org/m $(f) --max-model-len 8192"\n', 1),
         ("a.sh", "docker pull vllm/vllm-openai\n", 0),
+        ("a.sh", 'stop() { pkill -f "vllm serve"; }\n$RUN \\\n  --max-model-len 8192\n', 0),
+        ("a.ps1", "<#\nMeasures whether llama-server slots, --parallel 4 say, are faster.\n#>\n", 0),
         ("flake.nix", "{ home.packages = [ pkgs.llama-cpp ]; # llama-server\n}\n", 0),
     ],
 )
