@@ -1,5 +1,6 @@
 """Hypothesis profiles, and measures of work: what an answer costs, and how that grows with its input."""
 
+import os
 import signal
 import sys
 import time
@@ -14,6 +15,8 @@ settings.register_profile(
     "explore", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow]
 )  # pytest --hypothesis-profile=explore
 settings.load_profile("landing")
+
+os.environ["OLLAMA_MODELS"] = os.devnull  # names mean presets, whatever is stored where the tests run
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

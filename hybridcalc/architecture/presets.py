@@ -179,7 +179,7 @@ def load_model(name_or_path: str) -> Architecture:
     except RuntimeError:
         raise ModelNotFound(f"{printable(name_or_path, LONGEST_SHOWN)}: no such home") from None
     try:
-        if path.suffix.lower() == ".gguf" and os.path.lexists(path):
+        if (path.suffix.lower() == ".gguf" or path.name.startswith("sha256-")) and os.path.lexists(path):
             from hybridcalc.architecture.gguf_model import load_gguf
 
             return load_gguf(path)

@@ -1,10 +1,12 @@
 """Ollama: the llama-server that it starts for a model, by release, as server/sched.go and llm/llama_server.go say."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import run
+from gguf_files import QWEN35_27B, header
 from present import present
 
 from hybridcalc import llamacpp, load_model, plan
@@ -164,3 +166,39 @@ def test_check_reads_files_of_ollama(name: str, tmp_path: Path) -> None:
     assert not alone.opened
     if name != "Modelfile":
         assert alone.model is None and "it serves whatever model a request names" in alone.notes[0]
+
+
+MODEL_LAYER = "application/vnd.ollama.image.model"
+
+
+@pytest.mark.parametrize(("name", "where"), [
+    ("qwen3.5:27b", "registry.ollama.ai/library/qwen3.5/27b"),
+    ("somebody/mine", "registry.ollama.ai/somebody/mine/latest"),
+    ("hf.co/unsloth/Qwen3.5-27B-GGUF:Q4_K_M", "hf.co/unsloth/Qwen3.5-27B-GGUF/Q4_K_M"),
+])  # fmt: skip
+def test_a_model_in_the_local_store_is_read_from_its_file(
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its manifest: the header of the blob says what a preset could only estimate."""
+    blob, manifest = tmp_path / "blobs" / f"sha256-{'0a' * 32}", tmp_path / "manifests" / where
+    blob.parent.mkdir()
+    manifest.parent.mkdir(parents=True)
+    tensors = {"token_embd.weight": ((64, 32), 0), "output.weight": ((64, 32), 0)}
+    blob.write_bytes(header(QWEN35_27B, tensors, [0, 0]))
+    layers = [{"mediaType": "text/plain", "digest": "?"}, {"mediaType": MODEL_LAYER, "digest": f"sha256:{'0a' * 32}"}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    figures = planned(f"ollama run {name}").engine_figures
+    assert figures["weights_bytes"] == 2 * 64 * 32 * 4
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"layers": 3}', '{"layers": [{"mediaType": 1}]}', "[" * 100_000])
+def test_a_store_that_cannot_be_read_leaves_the_name(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = tmp_path / "manifests" / "registry.ollama.ai" / "library" / "qwen3.5" / "27b"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(text)
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    assert planned("ollama run qwen3.5:27b").model.name == "qwen3.5-27b"
+    assert ENGINE.read(["run", "../../../x:27b"], {})[0] == "../../../x:27b"

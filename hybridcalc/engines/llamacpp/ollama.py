@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.arguments import Change, Releases
 from hybridcalc.engines.llamacpp.config import ROWS, ContextParams
+from hybridcalc.engines.llamacpp.store import stored
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import Flag, FlagTable
 from hybridcalc.units import GIB, LARGEST_TOKENS
@@ -122,9 +123,8 @@ def from_words(
     if fields.get("draft_n_max"):
         fields["spec_type"] = "draft-mtp"
     kept = {name: value for name, value in below.items() if name not in PASSED}
-    return (None if model is None else model_named(str(model))), ContextParams(
-        **{**kept, **fields}, ollama=True, env=env
-    )
+    found = None if model is None else stored(str(model)) or model_named(str(model))
+    return found, ContextParams(**{**kept, **fields}, ollama=True, env=env)
 
 
 def model_named(name: str) -> str:
