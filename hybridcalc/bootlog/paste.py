@@ -78,7 +78,7 @@ _LINE_PREFIX = re.compile(
     rb"""[\n\v](?:(?P<empty>[\x20\t\0]++(?=[\n\v])(?:[\n\v][\x20\t\0]++(?=[\n\v]))*) | (?:  # lines of blanks
         [\x20\t\0]+                                                # indentation, and the blanks of a colour code
       | >                                                           # a quoted mail or answer
-      | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+   # comments, bullets, a diff
+      | (?:\#+ | // | rem | REM | :: | [-*])(?=[\x20\t]) | \+      # comments, bullets, a diff
       | \|                                                          # the first cell of a table row
       | [frb]?["']                                                  # a string in a script or a list
       | [0-9]{1,7}(?:\t|[:-](?![0-9]))                              # cat -n, grep -n, srun --label

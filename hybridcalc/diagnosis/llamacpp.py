@@ -355,7 +355,8 @@ def _requests(
     answer: Diagnosis, derived: LlamaDerived, found: list[Cache], held: States | None, question: Question
 ) -> list[str]:
     """What the slots, the states and the cells admit of the length and the requests that are asked for."""
-    states_of = held.sequences if held is not None and held.counted else None
+    counted = held is not None and (held.counted or derived.state_copies == 1)
+    states_of = held.sequences if held is not None and counted else None
     slots = answer.boot.count("slots", "n_slots") or derived.sequences or states_of
     slots = slots or answer.boot.count("context", "n_seq_max")
     length, wanted = question.workload.mean_length, question.workload.wanted

@@ -207,3 +207,26 @@ def test_a_breakdown_of_memory_stands_in_for_buffers() -> None:
 def test_a_load_that_dies_of_a_bare_error_of_the_device_ran_out_of_memory() -> None:
     text = "llama_kv_cache: CUDA0 KV buffer size = 64.00 MiB\n CUDA error: out of memory\n  current device: 0\n"
     assert (diagnosed(text).headline, diagnosed(text).meaning) == ("llama.cpp: does not start", "out of memory")
+
+
+def test_ranks_that_no_line_decides_are_not_named() -> None:
+    """Blocks of 1,056 tokens are those of TP1 and TP2 alike."""
+    text = (
+        "Resolved architecture: Qwen3_5MoeForConditionalGeneration\n"
+        "Setting attention block size to 1056 tokens to ensure that attention page size is >= mamba page size.\n"
+        "Padding mamba page size by 0.76% to ensure\n"
+    )
+    found = diagnosed(text)
+    assert {one.tp for one in found.candidates} > {1}
+    assert (found.model_guess, found.derived.bytes_per_block) == ("qwen3.5-35b-a3b, bf16 KV", None)
+
+
+def test_a_refusal_in_the_comments_of_a_batch_file_is_whole() -> None:
+    text = (
+        "rem \"To serve at least one request with the model's max seq len (12000), 1.66 GiB\n"
+        "rem KV cache is needed, which is larger than the available KV cache memory (0.82 GiB) ...\n"
+        'rem estimated maximum model length is 1600". Weights came up\n'
+    )
+    [found] = diagnosed(text).findings
+    assert found.message == "one request of 12,000 tokens does not fit: 1.66 GiB are needed, 0.82 are there"
+    assert found.mend == ("--max-model-len", "1600")

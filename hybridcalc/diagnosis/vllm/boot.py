@@ -71,8 +71,11 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     counted = said.available is not None and said.concurrency is not None
     kin = model is not None or boot.first("architecture", "name") is not None
     decided = bool(fitting) and (fitting[0].told or (kin and not counted and not unknown))
+    apart = False
     if decided:
-        answer.model_guess = answer.candidates[0].describe()
+        apart = not fitting[0].told and len({one.tp for one in answer.candidates}) > 1
+        best = answer.candidates[0]
+        answer.model_guess = (best._replace(tp=0) if apart else best).describe()
         if fitting[0].told and len(release.tried) > 1:
             by = f"by the rules of {fitting[0].args.engine_version}"
             answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
@@ -86,7 +89,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         more_state="raise --gpu-memory-utilization, or lower --max-num-seqs",
         more_kv="raise --gpu-memory-utilization, lower --max-model-len, or use fp8 KV",
     )
-    if decided:
+    if decided and not apart:
         one = len({fit.model.name for fit in fitting}) == 1 or _alike(fitting)
         _exact(answer, derived, fitting[0], said, question.workload, one=one, sure=not unknown)
     elif not unknown or not fitting:
