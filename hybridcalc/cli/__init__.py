@@ -5,7 +5,7 @@ import os
 import sys
 from typing import NoReturn
 
-OBJECTS_BETWEEN_COLLECTIONS = 20_000
+OBJECTS_BETWEEN_COLLECTIONS = 60_000
 """Python looks for circles of garbage after every 700 objects: 80 times while modules are loaded, which make none."""
 
 

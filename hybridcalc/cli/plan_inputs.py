@@ -413,7 +413,7 @@ def workload_of(
             raise InputError(f"--workload {quoted(kind)} is not a kind of work", fix=f"write {', '.join(KINDS)}")
         if length is not None or lengths is not None:
             raise InputError("--workload says how long requests are", fix="leave out -L and --lengths")
-        from hybridcalc.reuse.lengths import planned_workload
+        from hybridcalc.reuse.requests import planned_workload
 
         return planned_workload(traffic(kind), concurrency=concurrency)._replace(
             shared_prefix=shared or 0, private=private or 0

@@ -39,7 +39,7 @@ class Engine:
 
     The answers lie in modules of the engine's folder that are named alike in all of them: flags (`TABLE`,
     `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, figures (`unsized`),
-    planner, server_plan, rules; and where the engine is swept or weighed, sweep and crossover. Each is loaded when it
+    planner, server_plan, rules; and where the engine is swept or weighed, fit and crossover. Each is loaded when it
     is first asked for.
 
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
@@ -437,7 +437,7 @@ class Engine:
     @property
     def sweeping(self) -> Any:
         """How it is swept (sweep.Sweeping); None where it is not."""
-        return self.part("sweep").SWEEPING if self.offers("sweep") else None
+        return getattr(self.part("fit"), "SWEEPING", None) if self.offers("fit") else None
 
     @property
     def crossover(self) -> "Compare | None":

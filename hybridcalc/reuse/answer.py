@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Step
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
-from hybridcalc.reuse.lengths import Within
 from hybridcalc.reuse.machines import Machines
 from hybridcalc.reuse.policy import MOST_STATES, NO_CAP
-from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.requests import Within, Workload
 from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate

@@ -5,10 +5,24 @@ the request). Two requests agree on their leading runs of the same name, and no 
 in their first token, and a run is not followed by one of its own name unless all of that name are equally long. A
 system prompt is one run; a token of a recorded prompt is a run of its own. So a prompt of a
 hundred thousand tokens costs no more here than its parts. Units: tokens.
+
+Several workloads send together: each its own requests, evenly spread over the whole. Of N requests in
+all, a workload that sends n of them sends its k-th at (k + 1/2) / n of the way, so that all begin and end together.
+Names are kept apart: what one of them sends shares nothing with the others.
+
+For the planners, requests are lengths of prompt and answer together, as `deployment.Workload`: counted as they are up
+to MOST_LENGTHS different ones; beyond that, neighbours are taken together at their mean, rounded up, so that a plan
+never gets less than what the requests hold.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple, cast
+
+from hybridcalc import deployment
+from hybridcalc.errors import IllegalCombination, InputError
 
 
 class Request(NamedTuple):
@@ -51,3 +65,101 @@ class Workload(NamedTuple):
     at_once: int | None = None
     note: str = ""
     asked: str = ""
+
+
+MOST_MIXED = 16
+
+
+def mixed(parts: list[Workload]) -> Workload:
+    """The workloads at once. A warm-up round leaves the first of each out, so there are as many as the fewest have.
+
+    Raises InputError for more than MOST_MIXED.
+    """
+    if len(parts) > MOST_MIXED:
+        raise InputError(
+            f"--workload: {len(parts)} workloads at once; at most {MOST_MIXED} are simulated", fix="leave some out"
+        )
+    open_at_once = [part.at_once if part.at_once is not None else part.requests or 0 for part in parts]
+    return Workload(
+        " + ".join(part.name for part in parts),
+        lambda: _together(parts),
+        sum(part.requests or 0 for part in parts),
+        min(part.rounds or 1 for part in parts),
+        "; ".join(f"{part.name}: {part.description}" for part in parts),
+        preempts=any(part.preempts for part in parts),
+        at_once=sum(open_at_once) if any(part.at_once is not None for part in parts) else None,
+    )
+
+
+def _together(parts: list[Workload]) -> Iterator[Request]:
+    streams = [_placed(part, place, len(parts)) for place, part in enumerate(parts)]
+    return (request for _, _, request in merge(*streams, key=lambda one: one[:2]))
+
+
+def _placed(part: Workload, place: int, parts: int) -> Iterator[tuple[float, int, Request]]:
+    """The requests of one, each with how far on the way it is, under names that only it has."""
+    share = 1 / (part.requests or 1)
+    for number, request in enumerate(part.stream()):
+        ids = tuple(parts * name + place for name in cast(tuple[int, ...], request.ids))
+        yield (number + 0.5) * share, place, request._replace(ids=ids)
+
+
+MOST_LENGTHS = 256
+MOST_PLANNED = 2**22
+"""Requests whose lengths are counted: some seconds."""
+
+
+class Within:
+    """The requests of a workload that a context holds; ``refused`` counts the others of the last pass."""
+
+    def __init__(self, workload: Workload, context: int) -> None:
+        self.workload, self.context, self.refused = workload, context, 0
+
+    def stream(self) -> Iterator[Request]:
+        """One pass. Raises IllegalCombination where no request is held."""
+        served = refused = 0
+        context = self.context
+        for request in self.workload.stream():
+            if request.ends[-1] <= context:
+                served += 1
+                yield request
+            else:
+                refused += 1
+        self.refused = refused
+        if refused and not served:
+            raise IllegalCombination(
+                f"every request is longer than the context of {context:,} tokens", fix="write shorter requests"
+            )
+
+    def note(self) -> str:
+        """What is left out."""
+        return (
+            f"{self.refused:,} requests are longer than the context of {self.context:,} tokens, prompt and answer "
+            "together: the server refuses them"
+        )
+
+
+def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:
+    """The lengths of a workload's requests, with how many have each, for ``hybridcalc plan``.
+
+    Raises InputError for more requests than are counted.
+
+    The counts are a mix: how often a length comes, not how many requests run at once; that is ``concurrency``.
+    """
+    counts: Counter[int] = Counter()
+    if (workload.requests or 0) <= MOST_PLANNED:
+        counts.update(request.ends[-1] for request in islice(workload.stream(), MOST_PLANNED + 1))
+    if max(counts.total(), workload.requests or 0) > MOST_PLANNED:
+        raise InputError(
+            f"--workload {workload.name} sends more than {MOST_PLANNED:,} requests, too many to count",
+            fix="write fewer of them: what counts is how often each length comes",
+        )
+    counted = sorted(counts.items())
+    size = -(-len(counted) // MOST_LENGTHS) if counted else 1
+    lengths = []
+    for start in range(0, len(counted), size):
+        group = counted[start : start + size]
+        requests = sum(count for _, count in group)
+        tokens = sum(length * count for length, count in group)
+        lengths.append((-(-tokens // requests), requests))
+    return deployment.Workload(tuple(lengths), concurrency, mix=True)

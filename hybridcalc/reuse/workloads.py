@@ -77,7 +77,7 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
     Raises InputError naming the part that is wrong.
     """
     if "+" in text:
-        from hybridcalc.reuse.mixtures import mixed
+        from hybridcalc.reuse.requests import mixed
 
         parts = [part.strip() for part in text.split("+")]
         return mixed([parse_workload(part, seed=seed + place) for place, part in enumerate(parts)])

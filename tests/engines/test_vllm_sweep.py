@@ -21,12 +21,12 @@ from hybridcalc.engines.sweep import (
     parse_axis,
     sweep,
 )
+from hybridcalc.engines.vllm import fit as vllm_fit
 from hybridcalc.engines.vllm import memory
-from hybridcalc.engines.vllm import sweep as vllm_sweep
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.fit import SWEEPING
 from hybridcalc.engines.vllm.flags import TABLE, from_words
 from hybridcalc.engines.vllm.pages import Prepared
-from hybridcalc.engines.vllm.sweep import SWEEPING
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
 
@@ -183,7 +183,7 @@ def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(mon
         ready: Prepared = SWEEPING.prepare(model, args)
         return ready
 
-    monkeypatch.setattr(vllm_sweep, "SWEEPING", SWEEPING._replace(prepare=counted))
+    monkeypatch.setattr(vllm_fit, "SWEEPING", SWEEPING._replace(prepare=counted))
     axes = [parse_axis("max-num-seqs=1:50:1"), parse_axis("available=1:50:1")]
     assert count_points(axes, TABLE) == 2_500
     found = list(

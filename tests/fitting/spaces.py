@@ -16,7 +16,7 @@ from hybridcalc.fitting.pace import at_pace
 from hybridcalc.fitting.question import Question, checkpoints, engines, offers, wanted_requests
 from hybridcalc.fitting.search import Search
 from hybridcalc.hardware import rates_of
-from hybridcalc.reuse.lengths import planned_workload
+from hybridcalc.reuse.requests import planned_workload
 from hybridcalc.reuse.workloads import parse_workload
 from hybridcalc.speed import step_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command_line import run
 
-from hybridcalc.reuse.lengths import Within
+from hybridcalc.reuse.requests import Within
 from hybridcalc.reuse.workloads import parse_workload
 
 MODEL = "qwen3.6-35b-a3b"

@@ -10,10 +10,9 @@ import pytest
 from present import present
 
 from hybridcalc.errors import InputError
-from hybridcalc.reuse import lengths
-from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
+from hybridcalc.reuse import requests
 from hybridcalc.reuse.policy import Policy
-from hybridcalc.reuse.requests import Request
+from hybridcalc.reuse.requests import MOST_LENGTHS, Request, planned_workload
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.vllm import vllm_policy
@@ -186,7 +185,7 @@ def test_a_plan_counts_only_so_many_requests(text: str) -> None:
 
 
 def test_a_plan_counts_only_so_many_requests_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "MOST_PLANNED", 9)
+    monkeypatch.setattr(requests, "MOST_PLANNED", 9)
     recorded = parse_workload("cyclic:prefixes=5,rounds=2")._replace(requests=None)
     with pytest.raises(InputError, match="sends more than 9 requests"):
         planned_workload(recorded)

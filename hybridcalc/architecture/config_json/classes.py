@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hybridcalc.architecture.config_json import gdn, kda, lightning, mamba, shortconv
-from hybridcalc.architecture.config_json.attention import dense
-from hybridcalc.architecture.config_json.parts import Parts
+from hybridcalc.architecture.config_json.parts import Parts, dense
 from hybridcalc.architecture.fields import Fields
 
 HYBRID_READERS: dict[str, Callable[[Fields], Parts]] = {

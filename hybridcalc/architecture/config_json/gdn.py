@@ -1,8 +1,13 @@
 """Configs of the gated delta net: Qwen3-Next to Qwen4-Exp, OLMo-Hybrid, Lara, GigaChat3.5, Jet-Nemotron."""
 
 from hybridcalc.architecture import CompressedIndex, GroupedQueryKV, LatentKV
-from hybridcalc.architecture.config_json.attention import grouped_query
-from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, required_row, state_or_attention
+from hybridcalc.architecture.config_json.parts import (
+    LINEAR_KINDS,
+    Parts,
+    grouped_query,
+    required_row,
+    state_or_attention,
+)
 from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.fields import Fields

@@ -1,8 +1,14 @@
 """Configs of Kimi delta attention: Kimi-Linear, Kimi-K3, GLM-5-Next, Ling-3."""
 
 from hybridcalc.architecture import IndexCache, LatentKV
-from hybridcalc.architecture.config_json.attention import heads, latent
-from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, layer_groups, state_or_attention
+from hybridcalc.architecture.config_json.parts import (
+    LINEAR_KINDS,
+    Parts,
+    heads,
+    latent,
+    layer_groups,
+    state_or_attention,
+)
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.fields import Fields
 

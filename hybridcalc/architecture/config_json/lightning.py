@@ -1,7 +1,14 @@
 """Configs of lightning attention: Ling and Ring 2.5, Ring 2.0 linear, MiniMax-Text-01 and M1, MiniCPM-SALA."""
 
-from hybridcalc.architecture.config_json.attention import grouped_query, heads, latent
-from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, layer_groups, required_row
+from hybridcalc.architecture.config_json.parts import (
+    LINEAR_KINDS,
+    Parts,
+    grouped_query,
+    heads,
+    latent,
+    layer_groups,
+    required_row,
+)
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.fields import Fields
 

@@ -1,8 +1,7 @@
 """Configs of Mamba1 and Mamba2: Nemotron-H, Falcon-H1, Granite-4-H, Bamba, Zamba2, Jamba, PLaMo-2, and pure Mamba."""
 
 from hybridcalc.architecture import GroupedQueryKV
-from hybridcalc.architecture.config_json.attention import grouped_query, heads
-from hybridcalc.architecture.config_json.parts import Parts, required_row, state_or_attention
+from hybridcalc.architecture.config_json.parts import Parts, grouped_query, heads, required_row, state_or_attention
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.fields import LARGEST_NUMBER, Fields

@@ -1,8 +1,7 @@
 """Configs of models whose only state is short convolutions: LFM2 and LFM3, ZAYA1, Inkling."""
 
 from hybridcalc.architecture import GroupedQueryKV
-from hybridcalc.architecture.config_json.attention import grouped_query, heads
-from hybridcalc.architecture.config_json.parts import Parts, state_or_attention
+from hybridcalc.architecture.config_json.parts import Parts, grouped_query, heads, state_or_attention
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
 from hybridcalc.architecture.fields import MOST_LAYERS, Fields
 from hybridcalc.errors import quoted

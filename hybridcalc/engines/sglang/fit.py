@@ -1,5 +1,8 @@
 """What may be varied of an SGLang server to make a model fit: its ranks, how states are kept, dtypes; and the ratio of
 its pools that then admits the most.
+
+And what one combination of a sweep comes to: points that only differ in ratio, K, limits, memory or length share all
+that does not depend on them.
 """
 
 from collections.abc import Iterator
@@ -10,10 +13,12 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.planner import Prepared, prepare
-from hybridcalc.engines.sglang.settings import balance_ratio, by_model, most_served
+from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
+from hybridcalc.engines.sglang.settings import balance_ratio, binding_limit, by_model, most_served, settle
+from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.suggest import Change
+from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, MOST_SLOTS
 
@@ -183,3 +188,19 @@ NODES = Nodes(("--nnodes", "{nodes}", "--node-rank", "{rank}", "--dist-init-addr
 node, or whole nodes share one (SGLang entrypoints/engine.py _calculate_rank_ranges).
 """
 FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size", NODES)
+
+
+def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
+    """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
+    ready = shared._replace(args=with_defaults(shared.model, args, shared.rules), typed=args)
+    sizing = start(ready, gib)
+    slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
+    length = work.mean_length
+    if length is None:
+        binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
+        return Outcome(slots, tokens, sizing.requests, binding)
+    setting = settle("", "", ready, sizing, length)
+    return Outcome(slots, tokens, setting.running, setting.binding)
+
+
+SWEEPING = Sweeping(prepare, _solve, CHEAP_FIELDS, ("max_mamba_cache_size", "logical_token_capacity"), "slots")

@@ -3,6 +3,9 @@ sequences that then runs.
 
 Each sequence more takes some of the memory (the sampler's), so that the blocks hold fewer: max_num_seqs is the most
 that still fit on the least that the memory may be, where the engine starts for certain.
+
+And what one combination of a sweep comes to: points that only differ in limits, memory or length share pages and
+groups.
 """
 
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.suggest import Change
+from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
@@ -148,3 +152,19 @@ of a node and their first one follow from its rank (vLLM pull request 23691; eng
 whole ones stand on a node, or whole nodes share one.
 """
 FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size", NODES)
+
+
+CHEAP_FIELDS = ("max_num_seqs", "num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes",
+                "prefix_match_unit", "prefix_cache_retention_interval")  # fmt: skip
+"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+
+
+def _solve(ready: Prepared, args: EngineArgs, gib: float, work: Workload) -> Outcome:
+    """Blocks, the engine's token figure and requests. Raises Refusal for what does not start."""
+    ready = ready._replace(args=args)
+    sizing = size(ready, int(gib * GIB))
+    found = running(ready, sizing, work)
+    return Outcome(sizing.blocks, sizing.tokens, found.requests, found.binding)
+
+
+SWEEPING = Sweeping(prepare, _solve, CHEAP_FIELDS, ("num_blocks", "kv_cache_size_tokens"), "blocks")
