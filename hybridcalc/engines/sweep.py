@@ -51,6 +51,7 @@ class Sweeping(NamedTuple):
 
     ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
     engine calls its units and tokens, ``unit`` is the unit in words.
+    ``tried``: a memory that makes pools of a server's size may be looked for.
     """
 
     prepare: Callable[[Architecture, Any], Any]
@@ -58,6 +59,7 @@ class Sweeping(NamedTuple):
     cheap_fields: tuple[str, ...]
     names: tuple[str, str]
     unit: str
+    tried: bool = True
 
 
 class SweepAxis(NamedTuple):

@@ -61,7 +61,7 @@ class Planner:
             return (), ""
         if self.asked.engine not in (None, served.name):
             return (), f"the launch line starts {ENGINES.rows[self.asked.engine].title}, this is {served.title}"
-        if served.sweeping is None and self.asked.args is None:
+        if not _tried(served) and self.asked.args is None:
             return (), ""
         if model is None:
             return (), "no model is known here: nothing is planned"
@@ -88,9 +88,14 @@ class Planner:
         known = tuple(sorted((name, repr(value)) for name, value in _said(served, worker).items()))
         key = (served.name, model, sizes, worker.launch, known)
         if key not in self._found:
-            search = _searched if served.sweeping is not None else _given
+            search = _searched if _tried(served) else _given
             self._found[key] = search(served, worker, model, self.asked)
         return self._found[key]
+
+
+def _tried(served: Engine) -> bool:
+    """Whether a memory that makes the pools of a server may be looked for."""
+    return served.sweeping is not None and served.sweeping.tried
 
 
 def _searched(

@@ -77,3 +77,13 @@ def test_weights_say_on_which_cards_they_take_another_size() -> None:
     assert "129.61 GiB with --gpu b200" in run("weights", "kimi-k3", "--tp", "16").out
     assert "with --gpu" not in run("weights", "kimi-k3", "--tp", "16", "--gpu", "b200").out
     assert "with --gpu" not in run("weights", "qwen3.6-27b").out
+
+
+def test_flags_of_llama_cpp_are_swept_and_what_goes_to_the_host_is_no_point() -> None:
+    """Each point is its plan; one whose caches a card does not hold beside the weights is refused."""
+    line = ("llama-server", "-m", "Qwen3.6-27B-Q4_K_M.gguf", "-c", "32768", "-np", "4")
+    axes = ("--sweep", "parallel=2,4,8", "--sweep", "ctx-size=32768,131072")
+    points = json.loads(run("plan", "-L", "8k", "--gpu", "rtx-4090", *axes, "--json", "--", *line).out)["sweep"]
+    started = [(each["parallel"], each["n_ctx"], each["requests"]) for each in points if each["refusal"] is None]
+    assert started == [(2, 32768, 2), (4, 32768, 4), (8, 32768, 0)]
+    assert sum("layers go to the host" in str(each["refusal"]) for each in points) == 3
