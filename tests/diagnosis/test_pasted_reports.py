@@ -230,3 +230,20 @@ def test_a_refusal_in_the_comments_of_a_batch_file_is_whole() -> None:
     [found] = diagnosed(text).findings
     assert found.message == "one request of 12,000 tokens does not fit: 1.66 GiB are needed, 0.82 are there"
     assert found.mend == ("--max-model-len", "1600")
+
+
+STAGE = (
+    "{0}Mamba Cache is allocated. max_mamba_cache_size: 131, conv_state size: 0.18GB, ssm_state size: 9.28GB\n"
+    "{0}KV Cache is allocated. dtype: torch.bfloat16, #tokens: 345292, K size: 5.27 GB, V size: 5.27 GB\n"
+)
+
+
+def test_the_pools_of_a_pipeline_are_those_of_a_stage() -> None:
+    """Half the layers of TP1 on each of two stages are what TP2 has of all: the ranks or the launch line tell."""
+    ranks = "".join(STAGE.format(f"[2026-03-02 10:15:02 PP{stage} TP0] ") for stage in (0, 1))
+    named = "python -m sglang.launch_server --model-path Qwen/Qwen3.8-27B --pp-size 2\n" + STAGE.format("")
+    for text in (ranks, named):
+        found = diagnosed(text)
+        assert "on TP1 x PP2" in found.headline
+        assert found.candidates[0].sizes == (76_972_032, 32_768)
+        assert "HC108" not in [one.rule for one in found.findings]

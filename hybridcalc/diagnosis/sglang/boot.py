@@ -21,7 +21,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.boot import failures, serving_findings
 from hybridcalc.diagnosis.question import Question, named_model
-from hybridcalc.diagnosis.sglang.candidates import identify, releases_of, version_of
+from hybridcalc.diagnosis.sglang.candidates import identify, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
@@ -49,6 +49,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one SGLang boot."""
     flags, fitting = flags_of(boot, question), releases_of(boot)
     args = replace(flags.args, engine_version=flags.args.engine_version or (fitting or RELEASES.versions)[-1])
+    args = replace(args, pp_size=max(args.pp_size, stages_of(boot)))
     derived = SglangDerived(rules_of_version=args.engine_version or "")
     answer = Diagnosis(boot, version=flags.args.engine_version or version_of(fitting), derived=derived)
     named = named_model(flags.model)
@@ -82,6 +83,11 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _wanted(case)
     version = f" {answer.version}" if answer.version else ""
     guess = case.best.describe() if case.best else ""
+    guess = (
+        guess.replace(f"on TP{case.best.tp}", f"on TP{case.best.tp} x PP{args.pp_size}")
+        if case.best and args.pp_size > 1
+        else guess
+    )
     if case.unknown:
         answer.model_guess = case.unknown
         fix = "--model takes its config.json"

@@ -45,6 +45,7 @@ KV_DTYPES = {
 }  # fmt: skip
 """What a log prints as dtype -> the values of --kv-cache-dtype that print it."""
 _SSM = ("", "float32", "bfloat16")
+_STAGE_NUMBER = re.compile(r"PP([0-9]{1,3})")
 _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
 
 
@@ -123,7 +124,7 @@ def candidates(
         kin = printed_class is None or same_class(architecture.architecture, printed_class)
         seen: set[tuple[int, str, str]] = set()
         for tp, ssm, kv_name in _flags(dtype, args):
-            exact = _sizes(architecture, tp, ssm, kv_name, version)
+            exact = _sizes(architecture, tp, args.pp_size, ssm, kv_name, version)
             if exact is None or not fits(exact, bounds) or (slot is not None and not slot[0] <= exact.state < slot[1]):
                 continue
             tried = replace(
@@ -157,12 +158,19 @@ def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]
 
 
 @lru_cache(maxsize=8192)
-def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
-    args = ServerArgs(tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version)
+def _sizes(model: Architecture, tp: int, pp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
+    args = ServerArgs(
+        tp_size=tp, pp_size=pp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version
+    )
     try:
         return model_sizes(model, args, rules_for(version)[0])
     except HybridcalcError:
         return None
+
+
+def stages_of(boot: Boot) -> int:
+    """Pipeline stages that the log's ranks show, one at least."""
+    return 1 + max((int(number) for rank in boot.ranks for number in _STAGE_NUMBER.findall(rank)), default=0)
 
 
 def ranks_of(boot: Boot) -> int | None:

@@ -23,6 +23,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
 from hybridcalc.diagnosis.question import Launched, Question, echoed
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.sizes import Constants, architecture_constants, slot_and_cell
 from hybridcalc.errors import InputError
@@ -247,10 +248,17 @@ def exact_sizes(constants: Constants) -> ExactSizes:
 
 
 def model_sizes(model: Architecture, args: ServerArgs, rules: RuleSet) -> ExactSizes:
-    """The sizes of a model, 0 for a token where all its layers keep states; what `architecture_constants` raises."""
+    """The sizes of a model, of the first stage of a pipeline; 0 for a token where all its layers keep states. Raises
+    what `architecture_constants` raises.
+    """
     if model.window_layers:
         return exact_sizes(architecture_constants(model, args, rules))
     slot, cell = slot_and_cell(model, args, rules)
+    if args.pp_size > 1:
+        stage, alone = pipeline_stages(model, args)[0], replace(args, speculative_algorithm=None)
+        conv, ssm = (stage.state_layers * each for each in (slot.conv_bytes_per_layer, slot.ssm_bytes_per_layer))
+        cell = stage_cell(model, alone, rules, stage.kv_layers, stage.window_layers)
+        return ExactSizes(conv + ssm, conv, ssm, cell.target_bytes)
     return ExactSizes(slot.bytes, slot.conv_bytes, slot.ssm_bytes, cell.target_bytes)
 
 
