@@ -240,7 +240,9 @@ def _emit(form: str, question: inputs.Question, side: Side) -> None:
     engine, plan = question.engine, side.answer
     card = None if isinstance(plan, Refusal) or plan.rest.gpu is None else gpu_id(plan.rest.gpu)
     launch = launch_of(engine, side.model, side.asked.args.given())
-    typer.echo(of_launch(form, engine, side.asked.args, launch, card, question.launch.words), nl=False)
+    words = question.launch.words
+    typed = words[1:] if question.launch.strict and not words[0].startswith("-") else words  # without MODEL
+    typer.echo(of_launch(form, engine, side.asked.args, launch, card, typed), nl=False)
 
 
 def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":

@@ -275,7 +275,7 @@ def _compose(launch: Emitted) -> str:
             + (f'    ports: ["{int(port) + number}:{port}"]\n' if launch.nodes == 1 else "    network_mode: host\n")
             + "    ipc: host\n"
             + (f"    working_dir: {inside}\n" if files == "." else "")
-            + f"    volumes:\n      - {f'{files}:{inside}:ro' if files else cache}\n"
+            + f"    volumes:\n      - {json.dumps(f'{files}:{inside}:ro' if files else cache)}\n"
             "    deploy:\n      resources:\n        reservations:\n          devices:\n            - {driver: nvidia, "
             + (f"device_ids: [{ids}]" if copies > 1 else f"count: {each}")
             + ", capabilities: [gpu]}\n"
@@ -318,7 +318,9 @@ def _pod(launch: Emitted, role: Role, name: str, indent: str) -> str:
     """
     label = next(iter(shipped_gpus().get(launch.gpu or "", {}).get("labels", ())), None)
     files, inside = _files(launch)
-    source = "persistentVolumeClaim: {claimName: models}" if files == "." else f"hostPath: {{path: {files}}}"
+    source = (
+        "persistentVolumeClaim: {claimName: models}" if files == "." else f"hostPath: {{path: {json.dumps(files)}}}"
+    )
     secret = f"{{secretKeyRef: {{name: hf-token, key: {TOKENS[0]}, optional: true}}}}"
     lines = (
         f"metadata: {{labels: {{app: {name}}}}}\nspec:\n"
@@ -334,7 +336,7 @@ def _pod(launch: Emitted, role: Role, name: str, indent: str) -> str:
         f"      ports: [{{containerPort: {_port(launch)}}}]\n"
         f'      resources: {{limits: {{nvidia.com/gpu: "{launch.gpus // launch.nodes}"}}}}\n'
         "      volumeMounts:\n        - {name: shm, mountPath: /dev/shm}\n"
-        + (f"        - {{name: models, mountPath: {inside}, readOnly: true}}\n" if files else "")
+        + (f"        - {{name: models, mountPath: {json.dumps(inside)}, readOnly: true}}\n" if files else "")
         + "  volumes:\n    - {name: shm, emptyDir: {medium: Memory}}\n"
         + (f"    - {{name: models, {source}}}\n" if files else "")
     )

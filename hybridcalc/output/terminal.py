@@ -111,7 +111,7 @@ def verdict(
     blank line where more follows.
     """
     line = Text.assemble((headline, style), f"   {rest}" if rest else "")
-    if line.cell_len <= out.width:
+    if line.cell_len <= out.width or not rest:
         out.print(line)
     else:
         out.print(Text(headline, style=style))

@@ -67,3 +67,12 @@ def test_lines_that_run_as_much_are_a_tie() -> None:
     line = "vllm serve Qwen/Qwen3.6-35B-A3B-FP8 --max-model-len 65536"
     out = run("compare", line, f"{line} --port 9000", "--gpu", "h100", "-L", "8k").out
     assert out.startswith("line 1 and 1 alike run the most on a GPU")
+
+
+def test_a_verdict_of_two_lines_is_set_off_by_one_blank_line() -> None:
+    lines = (
+        "vllm serve Qwen/Qwen3.6-35B-A3B-FP8 --max-model-len 65536",
+        "sglang serve --model-path Qwen/Qwen3.6-27B-FP8",
+    )
+    out = run("compare", *lines, "--workload", "chat:sessions=50", "--gpu", "h100").out
+    assert "average\n\n  launch" in out

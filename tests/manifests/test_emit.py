@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import run
 
 from hybridcalc.manifests.find import read_file
@@ -94,6 +96,25 @@ def test_a_file_of_a_hub_stays_what_it_is(form: str) -> None:
     line = "llama-server -hf unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M -c 65536 -np 8"
     text = run("plan", "-L", "8k", "--gpu", "h100", "--emit", form, "--", *line.split()).out
     assert "unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M" in text and "-hf" in text and "--model" not in text
+
+
+def test_folders_are_quoted_and_a_config_stands_for_its_folder(tmp_path: Path) -> None:
+    line = ("vllm", "serve", "/srv/all {of} them/Qwen3.6-27B-FP8", "--max-num-seqs", "8")
+    for form in ("compose", "kubernetes"):
+        text = run("plan", "--gpu", "h100", "-L", "8k", "--emit", form, "--", *line).out
+        assert all(yaml.safe_load_all(text)) and '"/srv/all {of} them' in text.partition("olumes")[2]
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", **SMALL}), encoding="utf-8"
+    )
+    done = run("plan", str(config), "--rest", "20GiB", "-L", "1k", "--emit", "cmd")
+    assert done.out.split()[-1] == str(tmp_path)  # the folder, of which servers read
+
+
+SMALL = {
+    "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+    "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
+}  # fmt: skip
 
 
 def test_a_file_of_weights_is_mounted() -> None:
