@@ -3,6 +3,9 @@ slots that then run.
 
 Every slot has a stream of the longest request; a server takes as many slots as every card holds for certain: weights,
 caches and compute buffers at the high end of what is estimated. Nothing is left to the host.
+
+And what one combination of a sweep comes to: one whose caches the cards do not hold is refused, and a context that
+nobody set is as long as fits.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,13 +14,15 @@ from fractions import Fraction
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.architecture.quantization_names import mix_of
-from hybridcalc.deployment import Rest, Workload
+from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextParams
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, compute_buffer, header_of, weighed
-from hybridcalc.engines.llamacpp.placement import placed
+from hybridcalc.engines.llamacpp.placement import caches_on_cards, placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
+from hybridcalc.engines.llamacpp.server_plan import plan
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Nodes, Shape
 from hybridcalc.engines.suggest import Change
+from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB
 
@@ -113,3 +118,20 @@ def _held(ready: Prepared, rest: Rest) -> bool:
 
 
 FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "", Nodes(), _checkpoints)
+
+
+ROUNDING = 1024
+"""Bytes that a size in GiB may be off by as a float."""
+
+
+def _solve(ready: Prepared, args: ContextParams, gib: float, work: Workload) -> Outcome:
+    """Slots, tokens, requests and what binds. Raises Refusal for what does not start, or not whole on the cards."""
+    found = plan(ready.model, args, rest=exact_rest(gib), workload=work)
+    needed = caches_on_cards(found.ready)
+    if needed > gib * GIB + ROUNDING:
+        reason = f"KV and states take {needed / GIB:.2f} GiB, {max(gib, 0):.2f} are left: layers go to the host"
+        raise Refusal(reason, stage="llama_kv_cache", rule="HC219")
+    return Outcome(found.ready.sequences, found.tokens, found.requests, found.binding)
+
+
+SWEEPING = Sweeping(prepare, _solve, (), ("n_seq_max", "n_ctx"), "slots", tried=False)
