@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from present import present
 
+import hybridcalc
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -48,8 +49,8 @@ def fixed(finding: Finding) -> dict[str, int | float]:
 
 
 def test_every_rule_has_an_id_of_its_own_and_says_why() -> None:
-    """HC001 to HC024 in order, each with severity, title, reason and source."""
-    assert [rule.id for rule in RULES] == [f"HC{number:03d}" for number in range(1, 29)]
+    """HC001 to HC029 in order, each with severity, title, reason and source."""
+    assert [rule.id for rule in RULES] == [f"HC{number:03d}" for number in range(1, 30)]
     assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
     assert [rule.id for rule in RULES if rule.check is None] == [
         f"HC0{n:02d}" for n in (1, 3, 4, 5, 6, 7, 8, 9, 24, 25, 26, 27, 28)
@@ -369,3 +370,14 @@ def test_errors_come_first() -> None:
 def test_a_configuration_that_fits_its_workload_has_no_findings() -> None:
     """The balanced ratio of Kimi-K3 at 9,216 tokens."""
     assert planned(**BALANCED).findings == ()
+
+
+@pytest.mark.parametrize(("fraction", "found"), [(None, False), (0.8, False), (0.97, True)])
+def test_a_fraction_that_keeps_less_than_half_of_the_usual_is_remarked(fraction: float | None, found: bool) -> None:
+    """On an H100 the engine itself keeps some 18 GiB; 3 % of the card are 2.4."""
+    asked = {} if fraction is None else {"mem_fraction_static": fraction}
+    made = hybridcalc.plan("Qwen/Qwen3.6-27B-FP8", gpu="h100", length="8k", **asked)
+    said = [finding.message for finding in made.findings if finding.rule == "HC029"]
+    assert bool(said) == found
+    if found:
+        assert "keeps 2.36 GiB for activations and graphs; SGLang's own" in said[0]

@@ -14,6 +14,7 @@ from math import ceil, floor
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
+from hybridcalc.engines.sglang.fraction import settle_fraction
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE
@@ -27,6 +28,7 @@ IDLE_PERCENT = 25.0
 SCRATCH_SHARE = 0.25
 UNCHARGED_SHARE = 0.05
 GAIN_SHARE = 1.2
+KEPT_SHARE = 0.5
 LAZY = "extra_buffer_lazy"
 
 
@@ -239,6 +241,26 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     )
 
 
+def _fraction_needs(plan: Figures) -> Needs | None:
+    """HC029 judges a fraction by hand alone."""
+    return None if plan.args.mem_fraction_static is None else (MEMORY,)
+
+
+def _little_kept(plan: Figures) -> Iterator[tuple[str, str]]:
+    """A fraction by hand that keeps less than half of what the engine's own keeps on this card."""
+    args, before = plan.args, plan.rest.before_gib
+    if args.mem_fraction_static is None or not args.gpu_memory_mib or not before:
+        return  # nothing says what the engine itself would keep
+    usual = settle_fraction(plan.model, replace(args, mem_fraction_static=None), args.gpu_memory_mib).fraction
+    kept, wanted = (before * (1 - fraction) for fraction in (args.mem_fraction_static, usual))
+    if kept < KEPT_SHARE * wanted:
+        yield (
+            f"--mem-fraction-static {args.mem_fraction_static:g} keeps {kept:.2f} GiB for activations and graphs; "
+            f"SGLang's own {usual:.3g} keeps {wanted:.2f}",
+            "lower it where a boot runs out of memory",
+        )
+
+
 def _scratch(plan: Figures) -> Iterator[tuple[str, str]]:
     scratch = sum(line.allocated_bytes for line in plan.budget if line.name == "draft states")
     if scratch < SCRATCH_SHARE * plan.rest.likely_gib * GIB:
@@ -397,5 +419,9 @@ RULES: tuple[Rule, ...] = (
     Rule("HC028", "error", "compressed index refused",
          "Kernels select 512 or 2,048 keys of one head, each of two tokens or more.",
          "SGLang layers/attention/qsa/config.py", place=("--qsa-indexer-dtype",)),
+    Rule("HC029", "note", "little memory is kept beside the pools",
+         "Activations and graphs come out of what the fraction leaves; the engine's own follows from the card.",
+         "SGLang arg_groups/memory_hook.py", _little_kept, needs=(MEMORY,), asks=_fraction_needs,
+         place=("--mem-fraction-static",)),
 )  # fmt: skip
 """Every rule, refusals first."""
