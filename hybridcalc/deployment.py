@@ -142,7 +142,7 @@ class Rest(NamedTuple):
 
     def told(self, refusal: Refusal) -> Refusal:
         """A refusal of what this memory holds, which says what it was."""
-        refusal.outputs |= {"available_gib": self.likely_gib, "memory_why": self.why}
+        refusal.outputs |= {"available_gib": self.likely_gib, "memory_why": self.why, "rest": self}
         return refusal
 
     def undecided_as(self, refusal: Refusal, least: str, most: str) -> Refusal:

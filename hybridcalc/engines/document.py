@@ -88,7 +88,7 @@ def _range(likely: int, *ends: int) -> list[int]:
 
 def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: Refusal) -> dict[str, Any]:
     """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-    settled = {name: value for name, value in refusal.outputs.items() if name != "log"}
+    settled = {name: value for name, value in refusal.outputs.items() if name not in ("log", "rest")}
     return {
         **_head(engine, model, args, engine.release(args.engine_version)),
         "starts": False,

@@ -271,10 +271,9 @@ def refusal_view(
     """Why a plan does not start, at which stage, what to change, and what it then serves."""
     settled, then = refusal.outputs, mended()
     rows = []
-    if then is not None and settled.get("memory_why", then.rest.why) == then.rest.why:
-        rows.append(memory_figure(then.rest))
-    elif "memory_why" in settled:
-        rows.append(Quantity("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))
+    rest = settled.get("rest", None if then is None else then.rest)
+    if rest is not None:
+        rows.append(memory_figure(rest))
     rows.append(Quantity("rule", refusal.rule, "", f"at {refusal.stage} of the engine's start-up"))
     serves = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}"
     return View(

@@ -84,7 +84,7 @@ def test_weights_that_do_not_fit_say_how_many_ranks_would_do() -> None:
     assert answer.code == 1
     assert "weights alone take 51.12 of 30.76 GiB" in answer.out
     fix = " ".join(answer.out.partition("fix: ")[2].split())
-    assert fix == "write --tp 4: 21 requests (21 to 22) on 4 GPUs; or load nvidia/Qwen3.8-27B-NVFP4: 2 (0 to 3)"
+    assert fix == "write --tp 4: 21 requests (21 to 22) on 4 GPUs; or load nvidia/Qwen3.8-27B-NVFP4: 1"
     ranks = run("plan", "qwen3.6-27b", "--gpu", "3xh100", "-L", "8k")
     assert ranks.code == 1 and "3 GPUs do not share qwen3.6-27b" in ranks.out and "1, 2, 4, 8 do" in ranks.out
     for gpus, said in (("8xh200", "8 GPUs"), ("1xh200", "1 GPU")):
