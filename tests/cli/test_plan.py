@@ -207,7 +207,7 @@ def test_a_comparison_in_text_says_why_a_side_does_not_start() -> None:
 
 def test_several_comparisons_stand_side_by_side() -> None:
     """None is dropped for another."""
-    out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--dcp-size 8", "--compare", "--dcp-size 4").out
+    out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--dcp-size 8", "--compare", "--dcp-size 4", "-v").out
     assert "as given; with 1: --dcp-size 8; with 2: --dcp-size 4" in " ".join(out.split())
     assert len(next(line for line in out.splitlines() if "state slots K" in line).split()) == 6
 
