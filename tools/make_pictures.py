@@ -28,6 +28,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 KIMI = "kimi-k3 --tp 8 --kv-cache-dtype fp8_e4m3"
 ON_H200 = f"plan {KIMI} --gpu h200 --weights 95GiB --mem-fraction-static 0.9 -L 9216"
 QWEN = "plan --engine vllm qwen3.6-35b-a3b --tensor-parallel-size 2 --max-model-len 131072 --available 40GiB -L 8k"
+AGENTS = "reuse qwen3.5-397b-a17b --tp 8 --slots 180 --rest 18GiB --workload agents:n=60,history=20k,turns=8"
 PICTURES = {
     "memory": f"{ON_H200}",
     "crossover": "crossover kimi-k3 --tp 8 --baseline deepseek-v3",
@@ -37,6 +38,9 @@ PICTURES = {
               " --sweep mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy",
     "change": f"{ON_H200} --figure change",
     "pages": f"{QWEN} --figure pages",
+    "hits": f"{AGENTS} --figure hits",
+    "pools": f"{AGENTS} --no-what-if --figure pools",
+    "lost": f"{AGENTS} --no-what-if --figure lost",
     "slots": "reuse kimi-k3 --tp 8 --slots 320 --running 16 --workload chat:",
 }  # fmt: skip
 """File of docs/pictures/ without its suffix, and the command line that draws it."""

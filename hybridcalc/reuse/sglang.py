@@ -75,8 +75,6 @@ def asked(
     if options["int8_mamba_ckpt_size"] is not None and not int8:
         raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
     hicache = _hicache(options)
-    if int8 and (options["host_slots"] or hicache):
-        raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     if options["mamba_max_states_per_path"] == 0:
         raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
     if int8 and not slots:
@@ -127,7 +125,9 @@ def _hicache(options: Mapping[str, Any]) -> HiCache | None:
 
 
 def policy(settings: Settings) -> Policy:
-    """Where states are saved. Raises InputError for settings that do not go together."""
+    """Where states are saved. Raises InputError, and IllegalCombination, for settings that do not go together."""
+    if settings.int8_slots is not None and settings.has_host:
+        raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     return sglang_policy(
         settings.strategy,
         page=settings.page_size,

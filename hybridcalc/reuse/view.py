@@ -305,7 +305,9 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     """Other settings that reuse as much as can be, or at least more; or as much with far fewer slots. The one that
     changes what the model computes is the bold one.
     """
+    priced = answer.priced is not None
     rows = [row for row in answer.rows or () if row.variant.name != SLOTS]
+    rows = [row for row in rows if not priced or answer.price(row.variant.settings) is not None]
     if answer.setup.server is not None:
         rows = [row for row in rows if _gains(answer, row) or not answer.enough]
     if answer.enough and answer.setup.server is None:

@@ -191,12 +191,16 @@ def _betters(row: Row, other: Row) -> bool:
 
 
 def _joined(now: Settings, one: Variant, other: Variant) -> Variant | None:
-    """Both changes at once; None where they change the same thing."""
+    """Both changes at once; None where they change the same thing, or the engine does not take both."""
     first, second = (_changed(now, variant.settings) for variant in (one, other))
     if first.keys() & second.keys():
         return None
-    flags = f"{one.flags} {other.flags}"
-    return Variant(f"{one.name}, {other.name}", flags, now._replace(**first, **second))
+    both = now._replace(**first, **second)
+    try:
+        _ = both.policy
+    except HybridcalcError:
+        return None
+    return Variant(f"{one.name}, {other.name}", f"{one.flags} {other.flags}", both)
 
 
 def _changed(now: Settings, then: Settings) -> dict[str, Any]:

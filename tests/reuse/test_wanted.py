@@ -112,3 +112,15 @@ def test_a_host_tier_is_of_all_ranks_and_gpus_that_suffice_are_said_at_once() ->
     shown = " ".join(ran.out.split())
     assert "x h100 hold them" in shown
     assert "for each of 2 ranks" in shown
+
+
+def test_what_the_engine_does_not_take_together_is_not_proposed() -> None:
+    """Both an int8 pool and a host tier help here; a launch with both is refused, and so is the question."""
+    asked = ("qwen3.5-397b-a17b", "--tp", "8", "--slots", "60", "--rest", "18GiB")
+    found = reuse(*asked, "--workload", "agents:n=30,history=20k,turns=4")
+    flags = [row["flags"] for row in found["what_if"]]
+    assert "--enable-int8-mamba-checkpoint" in flags
+    assert "--enable-hierarchical-cache" in flags
+    assert not any("int8" in each and "hierarchical" in each for each in flags)
+    both = run("reuse", *asked, "--enable-int8-mamba-checkpoint", "--enable-hierarchical-cache", "--workload", "chat:")
+    assert (both.code, both.err.splitlines()[0]) == (1, "error: int8 checkpoints do not run with a host tier")
