@@ -120,9 +120,15 @@ class Container(NamedTuple):
     gpus: Word | None
 
 
-def container(words: Sequence[Word], at: int, env: dict[str, Setting], runtime: str) -> Container | None:
+def container(
+    words: Sequence[Word],
+    at: int,
+    env: dict[str, Setting],
+    runtime: str,
+    starts: Callable[[int], bool] = lambda _: False,
+) -> Container | None:
     """The container that a ``runtime`` starts whose words begin there, and what they set in its environment; None where
-    no image follows them.
+    no image follows them. ``starts``: whether a program begins at a word, before which an image stands.
     """
     verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
     if verb is None:
@@ -133,8 +139,8 @@ def container(words: Sequence[Word], at: int, env: dict[str, Setting], runtime: 
     gpus = entrypoint = None
     while at < len(words) and (words[at].startswith("-") or words[at].why):
         if words[at].why and not words[at].startswith("-"):
-            if "/" in _REFERENCE.sub("", words[at]):
-                break  # an image of which a part is not known
+            if "/" in _REFERENCE.sub("", words[at]) or (at + 1 < len(words) and starts(at + 1)):
+                break  # an image of which a part is not known, or nothing
             at += 1  # options from an array nobody knows
             continue
         name, equals, value = words[at].partition("=")

@@ -385,7 +385,7 @@ class Launchers:
         """What a container's runtime starts, whose words begin there."""
         from hybridcalc.shell.containers import container
 
-        found = container(words, at, env, _base(words[at - 1]))
+        found = container(words, at, env, _base(words[at - 1]), lambda at: self._starts(words, at, {}) is not None)
         if found is None:
             return None
         rest, mounts, gpus, image = found.words, found.mounts, found.gpus, str(found.image)

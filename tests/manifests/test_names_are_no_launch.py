@@ -160,3 +160,11 @@ def test_a_path_whose_end_names_no_model_is_unresolved(tmp_path: Path) -> None:
     (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
     (opened,) = judge(one, Settings()).opened
     assert (opened.text, opened.why) == ("$MODELS/current", "no preset has the name of this path's last part")
+
+
+def test_an_image_that_a_variable_names_stands_before_its_program(tmp_path: Path) -> None:
+    """Other words that nobody knows are options of the runtime."""
+    text = 'docker run --gpus 2 $OPTS "$IMAGE" python3 -m sglang.launch_server --model-path m --tp 2\n'
+    assert started(tmp_path, "a.sh", text) == ["--model-path m --tp 2"]
+    assert started(tmp_path, "c.sh", "docker run --name vllm $IMAGE\n") == []
+    assert started(tmp_path, "b.sh", "docker run $OPTS vllm/vllm-openai --model m\n") == ["--model m"]
