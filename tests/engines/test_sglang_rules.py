@@ -375,7 +375,7 @@ def test_a_configuration_that_fits_its_workload_has_no_findings() -> None:
 @pytest.mark.parametrize(("fraction", "found"), [(None, False), (0.8, False), (0.97, True)])
 def test_a_fraction_that_keeps_less_than_half_of_the_usual_is_remarked(fraction: float | None, found: bool) -> None:
     """On an H100 the engine itself keeps some 18 GiB; 3 % of the card are 2.4."""
-    asked = {} if fraction is None else {"mem_fraction_static": fraction}
+    asked: dict[str, Any] = {} if fraction is None else {"mem_fraction_static": fraction}
     made = hybridcalc.plan("Qwen/Qwen3.6-27B-FP8", gpu="h100", length="8k", **asked)
     said = [finding.message for finding in made.findings if finding.rule == "HC029"]
     assert bool(said) == found
