@@ -305,5 +305,7 @@ OFFLOAD, VISION = "the weights that it moves to the host are counted as on the G
 UNCOUNTED = {
     "--enable-lora": f"LoRA: {ADAPTERS}", "--lora": f"LoRA: {ADAPTERS}", "--mmproj": f"--mmproj: {VISION}",
     "--cpu-offload-gb": f"--cpu-offload-gb: {OFFLOAD}", "-mm": f"-mm: {VISION}", "--model-draft": DRAFT, "-md": DRAFT,
+    "--n-cpu-ffn": f"--n-cpu-ffn: {OFFLOAD}", "-ncffn": f"-ncffn: {OFFLOAD}",
+    "--fit-target": "--fit-target is not counted: --fit is taken to leave 1 GiB of each card free",
 }  # fmt: skip
 """Flags that change what a GPU holds, and what of that is not counted."""
