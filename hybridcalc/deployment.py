@@ -130,6 +130,10 @@ class Rest(NamedTuple):
     again: "Callable[[Any], Rest] | None" = None
     undecided: "tuple[Finding, ...]" = ()
 
+    def at(self, gib: float) -> "Rest":
+        """Exactly so much of it."""
+        return self._replace(likely_gib=gib, low_gib=gib, high_gib=gib)
+
     def start_of(self, least: str, most: str) -> str:
         """What a start takes that one end of the estimate allows and the other does not: "1.50 GiB beside, not with
         6.00". The ends are named low, likely or high, of what is beside the caches.

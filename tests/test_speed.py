@@ -1,5 +1,6 @@
 """Floors of time: never above a public measurement, equal to their formula, monotone in what they follow from."""
 
+import re
 from math import ceil, floor
 from typing import Any
 
@@ -360,3 +361,20 @@ def test_what_has_no_rates_is_refused() -> None:
         rates_of("h9000")
     with pytest.raises(InputError, match="0 requests"):
         decode_step("kimi-k3", gpu="b300", batch=0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sglang serve --model-path Qwen/Qwen3-Next-80B-A3B-Instruct --tp 4 --speculative-algorithm NEXTN",
+        "sglang serve --model-path Qwen/Qwen3-Next-80B-A3B-Instruct --tp 4 --speculative-algorithm NGRAM",
+        "sglang serve --model-path nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8 --tp 4 --max-running-requests 8",
+        "vllm serve Qwen/Qwen3.6-35B-A3B -tp 4 --max-num-seqs 8 --max-model-len 32768",
+        "vllm serve Qwen/Qwen3.6-35B-A3B -tp 4 --max-num-seqs 200 --kv-cache-memory-bytes 30G",
+    ],
+)
+def test_the_line_of_a_step_stands_in_every_short_answer(line: str) -> None:
+    """Whatever else the twelve lines have to leave out; a GPU beside a given memory tells it as well."""
+    ran = run("plan", "--gpu", "h100", "-L", "8k", "--", *line.split())
+    assert ran.out.count("\n") <= 12
+    assert re.search(r"^  a step +[0-9.,]+ ms or more", ran.out, re.M), ran.out

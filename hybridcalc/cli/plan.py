@@ -23,7 +23,7 @@ from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import plan_view, refusal_view, serves
 from hybridcalc.errors import HybridcalcError, Refusal, Write
-from hybridcalc.findings import at_or_above
+from hybridcalc.findings import Quantity, at_or_above
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
@@ -200,15 +200,19 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
     )
     answer.rest = answer.rest._replace(undecided=tuple(doubts))
     pace, unknown = pace_known(engine, answer)
-    remarks = [*remarks, *unknown]
 
     def document() -> dict[str, Any]:
         found = _document(engine, side)
-        return found | {"notes": [*remarks, *found["notes"]]}
+        told = (f"no floor of time: {why}" for why in unknown)
+        return found | {"notes": [*remarks, *told, *found["notes"]]}
 
     def whole() -> "View":
         found = plan_view(engine, answer, remarks, partial(_on_newest, question, side, work))
-        return found if pace is None else pace.shown(found)
+        if pace is None:
+            at = next((n + 1 for n, row in enumerate(found.figures) if row.label == "memory"), 0)
+            open_one = tuple(Quantity("a step", "not known", "", why) for why in unknown)
+            return found._replace(figures=(*found.figures[:at], *open_one, *found.figures[at:]), kept="a step")
+        return pace.shown(found)
 
     answers.show("plan", asked_for, whole, document)
     if at_or_above(answer.findings, severity):
@@ -228,7 +232,7 @@ def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]
     try:
         return pace_of(engine, plan), []
     except HybridcalcError as error:
-        return None, [f"no floor of time: {error}"]
+        return None, [str(error)]
 
 
 def _emit(form: str, question: inputs.Question, side: Side) -> None:

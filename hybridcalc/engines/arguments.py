@@ -86,9 +86,7 @@ class Arguments:
         held = values(self)
         found = ((names[at], held[at]) for at in _changed(held, own) if held[at] != own[at])
         return {
-            name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in found
-            if name != "command_line"
+            name: dict(value) if isinstance(value, Mapping) else value for name, value in found if name not in READ_FROM
         }
 
 
@@ -126,6 +124,9 @@ class Bounds:
                 raise InputError(f"{name} {quoted(value)} is not {self._rules.wanted(flag)}", flag=flag.spellings[0])
         if args.engine_version is not None and not isinstance(args.engine_version, str):
             raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
+        told = getattr(args, "uncounted", ())
+        if not isinstance(told, tuple) or not all(isinstance(flag, str) for flag in told):
+            raise InputError(f"uncounted {quoted(told)} is not flags", fix="leave it out")
         env = args.env
         if type(env) is not dict and not isinstance(env, Mapping):
             raise InputError(f"env {quoted(env)} is not a mapping", fix='write one like {"NAME": "value"}')
@@ -138,8 +139,16 @@ class Bounds:
         return import_module("hybridcalc.shell.flags")
 
 
-ELSEWHERE = ("env", "engine_version")
+READ_FROM = ("command_line", "uncounted")
+"""What is kept of the words that arguments were read from, and is no argument."""
+ELSEWHERE = ("env", "engine_version", "uncounted")
 """Arguments that no flag sets."""
+
+
+def uncounted(plan: Any) -> Iterator[tuple[str, str]]:
+    """What a plan says of flags whose memory is not modelled."""
+    for flag in plan.args.uncounted:
+        yield f"{flag} is not modelled: the memory that it takes or frees is not counted", ""
 
 
 def _changed(values: tuple[Any, ...], own: tuple[Any, ...]) -> Iterator[int]:
@@ -300,11 +309,11 @@ def is_later(version: str, than: str) -> bool:
     return one[: len(other)] > other[: len(one)]
 
 
-ADAPTERS, DRAFT = "adapters take memory that is not counted", "the draft model's weights and KV are not counted"
-OFFLOAD, VISION = "the weights that it moves to the host are counted as on the GPU", "its vision tower is not counted"
+DRAFT, VISION = "the draft model's weights and KV are not counted", "its vision tower is not counted"
+OFFLOAD = "the weights that it moves to the host are counted as on the GPU"
 UNCOUNTED = {
-    "--enable-lora": f"LoRA: {ADAPTERS}", "--lora": f"LoRA: {ADAPTERS}", "--mmproj": f"--mmproj: {VISION}",
-    "--cpu-offload-gb": f"--cpu-offload-gb: {OFFLOAD}", "-mm": f"-mm: {VISION}", "--model-draft": DRAFT, "-md": DRAFT,
+    "--lora": "LoRA: adapters take memory that is not counted", "--mmproj": f"--mmproj: {VISION}",
+    "-mm": f"-mm: {VISION}", "--model-draft": DRAFT, "-md": DRAFT,
     "--n-cpu-ffn": f"--n-cpu-ffn: {OFFLOAD}", "-ncffn": f"-ncffn: {OFFLOAD}",
     "--fit-target": "--fit-target is not counted: --fit is taken to leave 1 GiB of each card free",
 }  # fmt: skip

@@ -118,15 +118,28 @@ def cut_in_blocks(model: Architecture, quantization: str | None) -> bool:
     return "fp8" in str(listed.get("quantization")) if listed is not None else bool(_mark(model))
 
 
-def kv_cache_said(model: Architecture) -> str | None:
-    """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known."""
+def kv_cache_said(model: Architecture, *, modelopt: bool = False) -> str | None:
+    """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known.
+
+    ``modelopt``: nothing but what ModelOpt wrote counts.
+    """
     if model.config is not None:
-        return kv_cache_format(model.config)
+        return kv_cache_format(model.config, modelopt=modelopt)
+    if not named_as_quantised(model.asked):
+        return ""
     listed = next((each for each in shipped_checkpoints(model.name) if each["id"].lower() == model.asked.lower()), None)
-    return None if listed is None else kv_cache_format({"quantization_config": listed.get("quantization")})
+    if listed is None:
+        return None
+    return kv_cache_format({"quantization_config": listed.get("quantization")}, modelopt=modelopt)
 
 
-def kv_cache_format(config: Mapping[str, Any]) -> str:
+def kv_cache_open(title: str, dtype: str) -> str:
+    """That --kv-cache-dtype auto was taken for ``dtype`` although a checkpoint of a quantised name may say other KV."""
+    taken = f"--kv-cache-dtype auto is taken for {dtype}"
+    return f"{taken}: whether the checkpoint says FP8 KV, which {title} follows, is open"
+
+
+def kv_cache_format(config: Mapping[str, Any], *, modelopt: bool = False) -> str:
     """What a checkpoint says of its KV cache: ``fp8``, ``nvfp4``, or nothing.
 
     ``kv_cache_scheme`` of static 8-bit floats (compressed-tensors, ModelOpt), or ModelOpt's ``kv_cache_quant_algo``.
@@ -134,7 +147,10 @@ def kv_cache_format(config: Mapping[str, Any]) -> str:
     given = config.get("quantization_config") or config.get("hf_quant_config")
     if not isinstance(given, Mapping):
         return ""
-    inner = given.get("quantization")
+    inner, producer = given.get("quantization"), given.get("producer")
+    written = str(given.get("quant_method") or "").startswith("modelopt") or isinstance(inner, Mapping)
+    if modelopt and not written and (not isinstance(producer, Mapping) or producer.get("name") != "modelopt"):
+        return ""
     for said in (given, *([inner] if isinstance(inner, Mapping) else [])):
         scheme, algorithm = said.get("kv_cache_scheme"), str(said.get("kv_cache_quant_algo") or "").lower()
         if isinstance(scheme, Mapping) and (scheme.get("num_bits"), scheme.get("type")) == (8, "float"):

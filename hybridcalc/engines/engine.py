@@ -43,8 +43,8 @@ class Engine:
     is first asked for.
 
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
-    the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
-    one that says the memory left. ``stages`` are those of a start-up, in order.
+    the argument of its name, where there is one, or the argument that it is ``renamed`` to; ``tp_flag`` is
+    how its flags say tensor parallelism. ``memory_option`` says the memory left. ``stages``: of a start-up, in order.
     ``in_container``: flags without which a server in a container is reached by nobody outside it.
     ``own_length``: a plan that no length is given for is one of requests as long as the engine serves.
     ``indivisible``: stage and rule of a start-up whose ranks do not divide the model. ``variants``: flags with which
@@ -58,6 +58,7 @@ class Engine:
     model_flag: ClassVar[str]
     options: ClassVar[frozenset[str]]
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    tp_flag: ClassVar[str] = "--tp"
     memory_option: ClassVar[str]
     stages: ClassVar[tuple[str, ...]] = ()
     in_container: ClassVar[tuple[str, ...]] = ()
@@ -198,7 +199,8 @@ class Engine:
         each, over = divmod(card.cards, parts)
         if not over or each < 2:
             return ""
-        return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; --tp {each} takes {each * parts}"
+        flag = f"{self.tp_flag} {each}"
+        return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; {flag} takes {each * parts}"
 
     def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
         """What to say where ranks that nobody typed do not divide the model; None where it is nothing of them."""
@@ -323,9 +325,7 @@ class Engine:
 
     def refused(self, end: str, model: "Architecture", args: Any, rest: "Rest", work: "Workload") -> Refusal | None:
         """Why it would not start with the least memory that there may be, or the most (``end``); None if it would."""
-        from hybridcalc.deployment import exact_rest
-
-        exact = exact_rest(rest.low_gib if end == "least" else rest.high_gib)
+        exact = rest.at(rest.low_gib if end == "least" else rest.high_gib)
         try:
             self.part("server_plan").plan(model, args, rest=exact, workload=work)
         except Refusal as refusal:
@@ -344,7 +344,7 @@ class Engine:
         uneven = uneven_heads(model.attention, heads, ranks)
         if uneven:
             stage, rule = self.indivisible
-            raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule)
+            raise Refusal(f"{self.tp_flag} {ranks} does not divide {uneven}", stage=stage, rule=rule)
 
     def check_ranks(self, model: "Architecture", args: Any) -> None:
         """Raise Refusal, with the ranks that do, for ranks that cannot share a model's heads or any of its weights,

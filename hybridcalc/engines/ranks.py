@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, Memory, MemoryPart
-from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, Refusal, ShardingError
+from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart
+from hybridcalc.errors import (
+    ConfigError,
+    HybridcalcError,
+    InputError,
+    MemoryUnknown,
+    NotModelled,
+    Refusal,
+    ShardingError,
+)
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
 RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
 RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
+OUTSIDE_LAYERS = ("vision", "embedding", "lm_head", "mtp", "added")
+"""Groups of tensors that lie in no decoder layer."""
 MOST_WEIGHED = 512
 """Answers kept: a sweep asks for the same weights at every point."""
 
@@ -30,6 +40,10 @@ class SearchedEngine(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
+
+    @property
+    def tp_flag(self) -> str:
+        """How its command line says tensor parallelism."""
 
     @property
     def indivisible(self) -> tuple[str, str]:
@@ -72,9 +86,15 @@ def weights(engine: SearchedEngine, model: Architecture, args: Any, *, mended: b
 
 
 def weights_part(engine: SearchedEngine, model: Architecture, args: Any) -> MemoryPart | None:
-    """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
-    divide the model.
+    """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not divide the
+    model, MemoryUnknown where an unknown part of them is elsewhere.
     """
+    from hybridcalc.shell.flags import WEIGHTS_ELSEWHERE
+
+    moved = WEIGHTS_ELSEWHERE.intersection(getattr(args, "uncounted", ()))
+    if moved:
+        said = f"{min(moved)} keeps weights in host memory: how many is not modelled"
+        raise MemoryUnknown(said, figures=(WEIGHTS,), fix="add --weights SIZE")
     try:
         found = weights(engine, model, args)
     except (NotModelled, ConfigError):
@@ -82,9 +102,26 @@ def weights_part(engine: SearchedEngine, model: Architecture, args: Any) -> Memo
     except ShardingError as error:
         stage, rule = engine.indivisible
         raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
-    how = COMPUTED if found.exact else ESTIMATED
+    low, likely, high = _on_card(found, args)
+    how = COMPUTED if low == high else ESTIMATED
+    why = found.uncertain or found.weights_from
+    if likely * GIB < found.likely:
+        why += f", less {found.likely / GIB - likely:.2f} in host memory"
+    return MemoryPart(WEIGHTS_NAME, low, likely, high, how, why, found.findings)
+
+
+def _on_card(found: "Weights", args: Any) -> tuple[float, float, float]:
+    """GiB of weights on the GPU, low, likely and high: without the tensors of decoder layers that --cpu-offload-gb
+    keeps in host memory, which are moved one by one until there are as many.
+    """
     low, likely, high = (size / GIB for size in (found.low, found.likely, found.high))
-    return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from, found.findings)
+    asked = max(0.0, getattr(args, "cpu_offload_gb", 0))
+    if not asked:
+        return low, likely, high
+    inner = [line for line in found.lines if line.group not in OUTSIDE_LAYERS]
+    most = sum(line.bytes for line in inner) / GIB if inner else likely
+    largest = max((line.bytes / line.copies for line in inner), default=0) / GIB
+    return low - min(asked + largest, most), likely - min(asked, most), high - min(asked, most)
 
 
 def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: float) -> str:
@@ -96,8 +133,9 @@ def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_
             found = _weigh(engine, model, engine.with_options(args, {"tp_size": ranks}))
         except (ShardingError, Refusal, InputError):
             continue
-        if found.likely < budget_gib * GIB:
-            return f"at least --tp {ranks}: {found.likely / GIB:.1f} GiB of weights a rank"
+        each = _on_card(found, args)[1]
+        if each < budget_gib:
+            return f"at least {engine.tp_flag} {ranks}: {each:.1f} GiB of weights a rank"
     return ""
 
 
@@ -114,7 +152,7 @@ def leaner(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: f
     known = quantised_releases(model)
     for name in known:
         with suppress(ShardingError, Refusal, InputError):
-            taken = _weigh(engine, load_model(name), args).likely / GIB
+            taken = _on_card(_weigh(engine, load_model(name), args), args)[1]
             if taken < budget_gib:
                 return (f"{name}: {taken:.1f} GiB",)
     return () if known else ("a quantised checkpoint",)
@@ -130,7 +168,13 @@ def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
 def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
     fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
-    return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
+    return (
+        f"{', '.join(fitting)} do"
+        if len(fitting) > 1
+        else f"only {engine.tp_flag} {fitting[0]} does"
+        if fitting
+        else ""
+    )
 
 
 def fitting_ranks(engine: SearchedEngine, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:

@@ -275,14 +275,16 @@ def refusal_view(
     if rest is not None:
         rows.append(memory_figure(rest))
     rows.append(Quantity("rule", refusal.rule, "", f"at {refusal.stage} of the engine's start-up"))
-    serves = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}"
+    told = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}"
+    if then is not None and not serves(then) and then.workload.wanted:
+        told += f"; {requests_text(then.workload.wanted)} are wanted"
     return View(
         title,
         "does not start",
         refusal.message,
         starts=False,
         figures=tuple(rows),
-        fix=f"{refusal.fix}{serves}",
+        fix=f"{refusal.fix}{told}",
         log_lines=tuple(settled.get("log", ())),
         notes=tuple(remarks),
         subject="" if then is None else planned(engine, then.model, then.args, then.rest.gpu),

@@ -118,7 +118,9 @@ def cut(view: View, lines: int = LINES) -> Brief:
         if rows <= view.fewest and len(shown.choices) > 1:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
-            shown = shown._replace(figures=shown.figures[:-1], evidence=shown.evidence[:-1])
+            last = max((n for n, row in enumerate(shown.figures) if row.label != view.kept), default=0)
+            figures = (*shown.figures[:last], *shown.figures[last + 1 :])
+            shown = shown._replace(figures=figures, evidence=shown.evidence[:-1])
     while (rows_of := [table for table in shown.tables if table.fills and table.rows[1:]]) and height(shown) > lines:
         shorter = rows_of[-1]._replace(rows=rows_of[-1].rows[:-1])
         shown = shown._replace(tables=tuple(shorter if table is rows_of[-1] else table for table in shown.tables))

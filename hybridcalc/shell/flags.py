@@ -23,6 +23,8 @@ LIKENESS = 0.8
 PARTS_LIKE, WHOLE_LIKE = 0.5, 0.88
 """The same of a part between dashes of two names that have as many, and of the whole of others."""
 LONGEST_JSON = 2**16
+MOST_CHOICES = 12
+"""Of the values that a flag takes, those that are listed."""
 
 _NEGATIVE = re.compile(r"-(?:[0-9]+|[0-9]*\.[0-9]+)")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
@@ -48,10 +50,24 @@ class Flag(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
+WEIGHTS_ELSEWHERE = frozenset({
+    "--offload-group-size", "--kt-weight-path", "--kt-num-gpu-experts", "--enable-paged-experts",
+    "--cpu-offload-params", "--offload-params",
+})  # fmt: skip
+"""Flags that put weights into host memory, how many of them no plan here knows."""
+
+
+def among(words: Sequence[str], names: Collection[str], spelling: Callable[[str], str] = str) -> tuple[str, ...]:
+    """Those of the flags ``names`` that stand in ``words``, each once."""
+    found = (spelling(word.partition("=")[0]) for word in words)
+    return tuple(dict.fromkeys(name for name in found if name in names))
+
+
 def wanted(flag: Flag) -> str:
     """What a flag takes, in words."""
     if flag.choices:
-        return f"one of {', '.join(flag.choices)}"
+        more = ", ..." if len(flag.choices) > MOST_CHOICES else ""
+        return f"one of {', '.join(flag.choices[:MOST_CHOICES])}{more}"
     if flag.kind == "str":
         return "a name"
     if flag.kind == "json":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, NotModelled
 from hybridcalc.findings import LONGEST_REASON, Quantity, Table, View
 from hybridcalc.hardware import rates_of
 from hybridcalc.speed import (
@@ -165,6 +165,7 @@ class Pace:
             pictures=pictures,
             essential=view.essential + 1,
             fewest=min(at, view.essential) + 1,
+            kept="a step",
         )
 
     def step_picture(self) -> "Chart":
@@ -246,6 +247,8 @@ def pace_of(served: "Engine", plan: "Answer") -> Pace:
     length, gpu = plan.workload.mean_length, plan.rest.gpu
     if gpu is None or length is None or not plan.requests:
         raise InputError("no step to time", fix="name the GPU and the length: --gpu h200 -L 8k")
+    if getattr(plan.args, "cpu_offload_gb", 0) > 0:
+        raise NotModelled("weights in host memory are read over a link that is not modelled")
     rates, context = rates_of(gpu), round(length)
 
     def at(batch: int, tokens: int) -> Floor:

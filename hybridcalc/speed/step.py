@@ -20,7 +20,7 @@ from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, VISION
 from hybridcalc.architecture.weights import config_numbers, expert_choice, parameters, schemes
 from hybridcalc.engines.checkpoints import checkpoint_of
 from hybridcalc.engines.weights import layouts
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, ShardingError
 from hybridcalc.hardware import Rates, rates_of
 from hybridcalc.speed.floor import EXPERTS, HEAD, KV, SCAN_FLOPS, STATE, TIMES, WEIGHTS, Floor, Part
 from hybridcalc.units import DTYPE_BYTES, parse_tokens
@@ -61,9 +61,20 @@ def weights_read(served: "Engine", model: Architecture, args: Any) -> Read:
     Of a checkpoint whose layout only its name tells, the least that it may take.
     """
     found = parameters(model)
-    options = layouts(checkpoint_of(model, args.quantization), found)
-    reads = [_read(served, model, args, found, option) for option in options]
-    return min(reads, key=lambda read: sum(read.bytes.values()))
+    stored = checkpoint_of(model, args.quantization)
+
+    def read(option: Any) -> Read:
+        try:
+            return _read(served, model, args, found, option)
+        except ShardingError:
+            if not stored.marked:
+                raise
+            from hybridcalc.architecture.quantization_names import without_blocks
+
+            return _read(served, model, args, found, without_blocks(option))  # as its weights are counted
+
+    reads = [read(option) for option in layouts(stored, found)]
+    return min(reads, key=lambda each: sum(each.bytes.values()))
 
 
 def _read(served: "Engine", model: Architecture, args: Any, found: "Parameters", quantization: Any) -> Read:

@@ -63,8 +63,7 @@ def test_any_other_name_means_the_usual_engine(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("vllm serve Qwen/Qwen3.6-27B-FP8 --enable-lora --max-num-seqs 8", "LoRA: adapters take memory"),
-    ("vllm serve Qwen/Qwen3.6-27B-FP8 --cpu-offload-gb=4 --max-num-seqs 8", "to the host are counted as on the GPU"),
+    ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --lora x.gguf", "LoRA: adapters take memory"),
     ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --mmproj x.gguf", "vision tower is not counted"),
     ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 -md small.gguf", "draft model's weights and KV are not counted"),
 ])  # fmt: skip

@@ -9,7 +9,7 @@ SHORT = {
     "no slot": (("qwen3.5-9b", "--gpu", "rtx-4090", "-L", "8k"), "--mem-fraction-static 0.82"),
     "slots for no request": (("falcon-h1-34b-instruct", "--gpu", "h100", "-L", "8k"), "--mem-fraction-static 0.85"),
     "weights": (("qwen3-next-80b-a3b-instruct", "--gpu", "rtx-pro-6000", "-L", "8k"), "--tp 2"),
-    "vLLM's weights": (("qwen3.5-27b", "--gpu", "rtx-5090", "-L", "8k", "--engine", "vllm"), "--tp 4"),
+    "vLLM's weights": (("qwen3.5-27b", "--gpu", "rtx-5090", "-L", "8k", "--engine", "vllm"), "-tp 4"),
 }
 
 
@@ -22,7 +22,7 @@ def test_what_a_refusal_for_memory_advises_starts(name: str) -> None:
     flag, value = expected.split()
     count = int(answer.out.partition(f"{expected}: ")[2].split()[0])
     assert plan(*words, flag, value)["requests"] == count > 0
-    less = str(int(value) - 1) if flag == "--tp" else f"{float(value) - 0.01:.2f}"
+    less = str(int(value) - 1) if flag in ("--tp", "-tp") else f"{float(value) - 0.01:.2f}"
     assert run("plan", *words, flag, less).code == 1
 
 

@@ -64,7 +64,7 @@ def test_the_way_out_of_a_cut_block_is_one_that_helps() -> None:
         small = load_model("ibm-granite/granite-4.0-h-small")
         with pytest.raises(ShardingError) as caught:
             ENGINES[engine].weights(small, _args(engine, tp_size=8, quantization="fp8_per_block"))
-        assert caught.value.fix == "only --tp 1 does"
+        assert caught.value.fix == f"only {ENGINES[engine].tp_flag} 1 does"
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def test_the_fewest_ranks_whose_weights_fit_are_more_than_today_s(name: str) -> 
     engine, model = ENGINES[name], load_model("qwen3.5-27b")
     args = [engine.with_options(engine.arguments(), {"tp_size": ranks}) for ranks in (1, 2, 4)]
     two, four = (engine.weights(model, one).likely for one in args[1:])
-    assert enough_ranks(engine, model, args[0], (two + 1) / GIB).startswith("at least --tp 2: ")
-    assert enough_ranks(engine, model, args[0], two / GIB).startswith("at least --tp 4: ")
-    assert enough_ranks(engine, model, args[1], 1000.0).startswith("at least --tp 4: ")
-    assert enough_ranks(engine, model, args[2], (four + 1) / GIB).startswith("at least --tp 8: ")
+    assert enough_ranks(engine, model, args[0], (two + 1) / GIB).startswith(f"at least {engine.tp_flag} 2: ")
+    assert enough_ranks(engine, model, args[0], two / GIB).startswith(f"at least {engine.tp_flag} 4: ")
+    assert enough_ranks(engine, model, args[1], 1000.0).startswith(f"at least {engine.tp_flag} 4: ")
+    assert enough_ranks(engine, model, args[2], (four + 1) / GIB).startswith(f"at least {engine.tp_flag} 8: ")
     assert enough_ranks(engine, model, args[0], 0.0) == ""

@@ -21,7 +21,7 @@ BOUNDS: dict[str, dict[tuple[int, int], str]] = {
         (1, DRAFTS - 1): "speculative-dspark-block-size",  # a token more is drafted
         (0, DRAFTS): "speculative-num-steps",
         (0, RANKS): "draft-layers ep-num-redundant-experts",
-        (0, WIDE): "hicache-size",
+        (0, WIDE): "hicache-size cpu-offload-gb",
         (1, WIDE): "page-size linear-replayssm-cache-len cuda-graph-max-bs-decode cuda-graph-max-bs-prefill",
         (1, SLOTS): "max-mamba-cache-size mamba-track-interval max-running-requests",
         (-1, SLOTS): "mamba-max-states-per-path",  # -1 for all
@@ -48,7 +48,12 @@ SHARES: dict[str, dict[tuple[int, int], str]] = {
         (0, 10**6): "mamba-full-memory-ratio hicache-ratio",
         (0, 1): "swa-full-tokens-ratio mem-fraction-static",
     },
-    "vllm": {(0, 1): "gpu-memory-utilization", (0, 2**20): "gpu", (0, 2**30): "kv-offloading-size"},
+    "vllm": {
+        (0, 1): "gpu-memory-utilization",
+        (0, 2**20): "gpu",
+        (0, 2**30): "kv-offloading-size",
+        (-1, 2**20): "cpu-offload-gb",
+    },
 }
 
 

@@ -46,7 +46,7 @@ def test_gpus_that_replicas_do_not_divide_are_said() -> None:
     """Three replicas on eight GPUs stand on one each, which nobody meant."""
     found: Any = run("plan", FP8, "--engine", "vllm", "--gpu", "8xb300", "-dp", "3", "-L", "8k", "--json").document
     assert found["refusal"] is not None or found["gpus"] == 3
-    assert "8 GPUs do not divide by 3: each rank stands alone; --tp 2 takes 6" in found["notes"]
+    assert "8 GPUs do not divide by 3: each rank stands alone; -tp 2 takes 6" in found["notes"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ COUNTS = sorted(name for name, flag in BOUNDS.flags.items() if flag.kind in ("in
 def test_every_argument_has_its_bounds() -> None:
     """One that is added without a flag would be taken whatever it is."""
     assert set(BOUNDS.names) <= set(BOUNDS.flags)
-    assert set(BOUNDS.names) | {"env", "engine_version"} == {field.name for field in fields(ServerArgs)}
+    assert set(BOUNDS.names) | {"env", "engine_version", "uncounted"} == {field.name for field in fields(ServerArgs)}
     check_arguments(ServerArgs())
 
 
@@ -101,7 +101,7 @@ def test_what_the_command_line_reads_passes() -> None:
         ({"platform": "abacus"}, "platform 'abacus' is not one of cuda"),
         ({"env": {"A": 1}}, "env: 'A': 1 is not text"),
         ({"speculative_num_draft_tokens": 4}, "--speculative-num-draft-tokens has no effect alone"),
-        ({"speculative_algorithm": "EAGLE"}, "--speculative-algorithm EAGLE needs a number of draft tokens"),
+        ({"speculative_algorithm": "DFLASH"}, "--speculative-algorithm DFLASH needs a number of draft tokens"),
         ({"tp_size": 8, "dp_size": 3, "enable_dp_attention": True}, "--dp-size 3 does not divide --tp-size 8"),
     ],
 )

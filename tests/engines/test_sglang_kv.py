@@ -6,13 +6,16 @@ from typing import Any, cast
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture import CompressedIndex, GroupedQueryKV, LatentKV
+from hybridcalc.architecture import CompressedIndex, Config, GroupedQueryKV, LatentKV
+from hybridcalc.engines import sglang
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.sizes import kv_not_known
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import InputError, Refusal
+from hybridcalc.speed import KV, decode_step
 
 NEWEST = rules_for("0.5.23")[0]
 
@@ -278,3 +281,53 @@ def test_a_sparse_draft_lies_whole_on_the_ranks_of_context_parallelism() -> None
     row, index = 2 * 512, 132
     assert plain.bytes == plain.layers * (row + 2 * index)
     assert drafted.draft_bytes == 2 * row + 2 * index
+
+
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
+FLOATS = {"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False}}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quantization", "kv", "known"),
+    [
+        ("NemotronHForCausalLM", MODELOPT | FLOATS, "fp8_e4m3", True),
+        (
+            "NemotronHForCausalLM",
+            {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}},
+            "fp8_e4m3",
+            True,
+        ),
+        ("NemotronHForCausalLM", {"quantization": {"kv_cache_quant_algo": "NVFP4"}}, "bfloat16", True),
+        ("NemotronHForCausalLM", MODELOPT, "bfloat16", True),
+        ("NemotronHForCausalLM", {"quant_method": "compressed-tensors", **FLOATS}, "bfloat16", True),
+        ("FalconH1ForCausalLM", MODELOPT | FLOATS, "bfloat16", False),
+    ],
+)
+def test_kv_of_auto_is_that_of_a_modelopt_checkpoint(
+    architecture: str, quantization: dict[str, Any], kv: str, known: bool
+) -> None:
+    """kv_cache_quant_algo of the quantisation that the class keeps (kv_cache_dtype.py); of other classes it is open."""
+    config = Config({"quantization_config": quantization})
+    model = load_model("nemotron-h-8b")._replace(architecture=architecture, config=config)
+    assert kv_dtype(model, ServerArgs()) == kv
+    assert kv_dtype(model, ServerArgs(kv_cache_dtype="fp8_e5m2")) == "fp8_e5m2"
+    said = [said for said, _ in kv_not_known(model, ServerArgs(), draft_kv=0)]
+    assert bool(said) is not known
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "kv", "known"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", 3072, True), ("nemotron-3-nano-30b-a3b", 6144, True),
+        ("nvidia/Qwen3.6-27B-NVFP4", 32_768, True), ("Qwen/Qwen3.6-27B-FP8", 65_536, True),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 4096, True), ("qwen3.5-27b-awq", 65_536, False),
+    ],
+)  # fmt: skip
+def test_plan_and_the_floor_of_time_take_one_kv(checkpoint: str, kv: int, known: bool) -> None:
+    """Whether a quantised name says FP8 KV is open where nothing is known of it: the first warning says so."""
+    model = load_model(checkpoint)
+    plan = sglang.plan(model, ServerArgs(), rest_gib=40)
+    assert plan.kv_bytes_per_token == kv
+    one, two = (decode_step(checkpoint, gpu="b300", context=context) for context in (100_000, 200_000))
+    assert two.parts[KV] - one.parts[KV] == 100_000 * kv
+    assert ("HC031" in {found.rule for found in plan.findings}) is not known

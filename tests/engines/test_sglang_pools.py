@@ -133,7 +133,7 @@ def test_a_pool_of_one_slot_starts_and_one_of_none_is_refused(slots: int, versio
             {"max_mamba_cache_size": 7, "tp_size": 8, "dp_size": 8, "enable_dp_attention": True},
             8.0,
             "no room for a state slot: 8.00 GiB give 0 slots of 1,073,741,824 B",
-            "raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+            "write --max-mamba-cache-size 48",
         ),
     ],
     ids=["too little memory", "nothing left for KV", "fewer slots than workers"],

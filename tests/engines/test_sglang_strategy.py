@@ -187,7 +187,7 @@ REFUSED = {
     "a track interval below the draft": (
         "Qwen3NextForCausalLM",
         {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 8, "mamba_track_interval": 4},
-        "--mamba-track-interval 4 is below the 8 draft tokens of a step", "write at least 8",
+        "--mamba-track-interval 4 is below the 8 draft tokens of a step", "write --mamba-track-interval 8",
     ),
     "a track interval beside the page": (
         "Qwen3NextForCausalLM", {"page_size": 64, "mamba_track_interval": 100},

@@ -82,9 +82,9 @@ def test_every_point_is_the_plan_of_its_combination_alone(words: list[str], spec
 
 
 def test_the_sweeps_above_hold_points_of_every_kind() -> None:
-    """Both pools and the limit bind somewhere, and the engine refuses in the early and in the last stage."""
+    """Both pools, the limit and the context bind somewhere; the engine refuses in the early and in the last stage."""
     found = [point for words, specs in SWEEPS.values() for point in swept(words, specs)[1]]
-    assert {point.binding for point in found} == {"state", "kv", "limit", ""}
+    assert {point.binding for point in found} == {"state", "kv", "limit", "context", ""}
     reasons = {point.refusal for point in found}
     assert any("--tp 5 does not divide" in reason for reason in reasons)
     assert any("power of two" in reason for reason in reasons)

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang import ServerArgs
+from hybridcalc.engines.sglang import plan as sglang_plan
 from hybridcalc.engines.sglang import rules as sglang
 from hybridcalc.engines.vllm import rules as vllm
 from hybridcalc.findings import Suggestion
 from hybridcalc.units import GIB
 
 
-def told(check: Any, plan: SimpleNamespace) -> list[tuple[str, str]]:
+def told(check: Any, plan: Any) -> list[tuple[str, str]]:
     """What a rule says of a plan."""
     return [(message, str(fix)) for message, fix in check(plan)]
 
@@ -152,7 +155,7 @@ def test_layer_slots_that_stay_empty_from_more_than_a_tenth_on(sizes: list[int],
 def seqs(asked: int | None, fits: int, **more: Any) -> SimpleNamespace:
     """A plan whose max_num_seqs is held against what fits."""
     return SimpleNamespace(
-        args=SimpleNamespace(max_num_seqs=asked, gpu_memory_gib=more.get("gib")),
+        args=SimpleNamespace(max_num_seqs=asked, gpu_memory_gib=more.get("gib"), changed=lambda **_: None),
         running=SimpleNamespace(fits=fits),
         workload=Workload(((1000, 1),)),
         most_seqs=more.get("most", 1),
@@ -166,12 +169,15 @@ def seqs(asked: int | None, fits: int, **more: Any) -> SimpleNamespace:
         (39, 10, None),
         (40, 10, "--max-num-seqs 40, but 10 requests of 1,000 tokens fit"),
         (10, 39, None),
-        (10, 40, "--max-num-seqs 10 leaves room for 40 unused"),
+        (10, 40, "--max-num-seqs 10, and 40 requests of 1,000 tokens fit"),
         (10, 0, None),
         (None, 10, None),
     ],
 )
-def test_max_num_seqs_is_far_off_from_four_times_on(asked: int | None, fits: int, words: str | None) -> None:
+def test_max_num_seqs_is_far_off_from_four_times_on(
+    asked: int | None, fits: int, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "serves", lambda plan, args: None)  # it stands alone
     found = told(vllm._seqs_far_off, seqs(asked, fits))
     assert bool(found) is (words is not None)
     assert all(message.startswith(words or "") and fix == f"write --max-num-seqs {fits}" for message, fix in found)
@@ -242,7 +248,8 @@ def test_requests_longer_than_what_is_served(
 
 
 def test_a_request_as_long_as_the_context_is_served() -> None:
-    plan = SimpleNamespace(workload=Workload(((9216, 1),)), ready=SimpleNamespace(context_length=9216))
-    assert told(sglang._too_long, plan) == []
-    plan.ready.context_length = 9215
-    assert len(told(sglang._too_long, plan)) == 1
+    """Judged by the figures (Figures.too_long)."""
+    for context, requests in ((9216, 4), (9215, 0)):
+        args = ServerArgs(context_length=context, max_mamba_cache_size=21, tp_size=8)
+        plan = sglang_plan(load_model("kimi-k3"), args, rest_gib=28.0, workload=Workload.at(9216))
+        assert (plan.requests, len(told(sglang._too_long, plan))) == (requests, requests == 0)

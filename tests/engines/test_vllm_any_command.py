@@ -48,7 +48,12 @@ def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
         values = st.sampled_from(flag.choices or ("a", "b/c", "d e")).map(lambda value: (value, value))
     else:
         return st.sampled_from(
-            [(spelling, on) for s in flag.spellings for spelling, on in ((s, True), ("--no-" + s[2:], False))]
+            [
+                (spelling, on)
+                for s in flag.spellings
+                if s.startswith("--")
+                for spelling, on in ((s, True), ("--no-" + s[2:], False))
+            ]
         ).map(lambda drawn: (flag, [drawn[0]], drawn[1]))
     return st.tuples(st.sampled_from(flag.spellings), values, st.booleans()).map(
         lambda drawn: (flag, [f"{drawn[0]}={drawn[1][0]}"] if drawn[2] else [drawn[0], drawn[1][0]], drawn[1][1])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 
@@ -48,10 +48,11 @@ class Sglang(Engine):
         if platform is not None:
             from hybridcalc.engines.sglang.flags import PLATFORMS
 
-            _known("--platform", platform, PLATFORMS, platform)
+            if platform not in PLATFORMS:
+                raise InputError(f"--platform {quoted(platform)} is not known", fix=f"write {', '.join(PLATFORMS)}")
 
     def with_options(self, args: ServerArgs, given: Mapping[str, Any]) -> ServerArgs:
-        """As every engine; the name of an algorithm in any case, and what a GPU (``gpu``) decides."""
+        """As every engine; and what a GPU (``gpu``) decides."""
         card: Gpu | None = given.get("gpu")
         if card is not None:
             mib = args.gpu_memory_mib or round(card.gib * 1024)
@@ -60,8 +61,7 @@ class Sglang(Engine):
                 args = args.changed(platform="hip")
         typed = given.get("speculative_algorithm")
         if typed is not None:
-            algorithm = _known("--speculative-algorithm", typed.strip().upper(), SPECULATIVE_ALGORITHMS, typed)
-            given = {**given, "speculative_algorithm": algorithm}
+            given = {**given, "speculative_algorithm": typed.strip().upper()}
         changed: ServerArgs = super().with_options(args, given)
         return changed
 
@@ -100,13 +100,6 @@ class Sglang(Engine):
     def ranks(self, args: ServerArgs) -> int:
         """As every engine; data-parallel workers beside attention workers have ranks of their own."""
         return args.tp_size * args.pp_size * (1 if args.enable_dp_attention else args.dp_size)
-
-
-def _known(flag: str, value: str, names: tuple[str, ...], typed: str) -> str:
-    """The value, one of ``names``. Raises InputError quoting what was typed."""
-    if value not in names:
-        raise InputError(f"{flag} {quoted(typed)} is not known", fix=f"write {', '.join(names)}")
-    return value
 
 
 ENGINE = Sglang()

@@ -21,6 +21,7 @@ from hybridcalc.engines.sglang.sizes import (
     architecture_constants,
     draft_kv_bytes,
     draft_states,
+    kv_not_known,
     model_notes,
     replayssm_active,
 )
@@ -202,7 +203,8 @@ def balance_model(
         evaluate,
         None if rest is None or rest.exact else partial(_over, model, args, rest, workload),
     )
-    return _answer(question, [note, *model_notes(model, args, workload, draft_kv=draft_kv)])
+    unknown = (f"{said}: {how}" for said, how in kv_not_known(model, args, draft_kv=draft_kv))
+    return _answer(question, [note, *model_notes(model, args, workload), *unknown])
 
 
 def balance_constants(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, NotModelled, quoted
 
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
@@ -21,6 +21,9 @@ KNOWN_ENVIRONMENT = frozenset({
 })  # fmt: skip
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
+CHAINED_DRAFTS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE")
+"""Algorithms that draft in steps of so many branches: the numbers of steps, branches and drafts go together."""
+UNMODELLED_ALGORITHMS = ("UNO", "FROZEN_KV_MTP")
 OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
 """Algorithms whose draft model has KV of its own size; that of the others is priced by its layers."""
 DEFAULT_WINDOW_RATIO = 0.8
@@ -82,6 +85,7 @@ class ServerArgs(Arguments):
     enable_unified_memory: bool = False
     enable_pd_role_switch: bool = False
     enable_two_batch_overlap: bool = False
+    cpu_offload_gb: int = 0
     ep_size: int = 1
     ep_num_redundant_experts: int = 0
     quantization: str | None = None
@@ -105,6 +109,7 @@ class ServerArgs(Arguments):
     platform: str = "cuda"
     gpu_memory_mib: int | None = None
     gpu_capability: str | None = None
+    uncounted: tuple[str, ...] = ()
 
     @property
     def attn_dp_size(self) -> int:
@@ -193,8 +198,27 @@ class ServerArgs(Arguments):
 
     @property
     def draft_tokens(self) -> int:
-        """D, draft tokens a verification step holds states for; 0 without speculation."""
-        return (self.speculative_num_draft_tokens or 0) if self.speculative else 0
+        """D, draft tokens a verification step holds states for; 0 without speculation.
+
+        Drafts in a chain of one branch are steps + 1, whatever is typed. Where nothing is, they are 4 (3 steps), and 12
+        of NGRAM. Source: SGLang arg_groups/speculative_hook.py (of classes other than Llama and Grok).
+        """
+        typed = self.speculative_num_draft_tokens
+        if not self.speculative:
+            return 0
+        if self.speculative_algorithm in CHAINED_DRAFTS:
+            if self.speculative_num_steps is not None and self.speculative_eagle_topk == 1:
+                return self.speculative_num_steps + 1
+            if self.drafts_unset:
+                return 4
+        return typed or (12 if self.speculative_algorithm == "NGRAM" else 0)
+
+    @property
+    def drafts_unset(self) -> bool:
+        """Whether nothing says how many steps, branches and drafts there are: the engine then chooses all three."""
+        return (self.speculative_num_steps, self.speculative_eagle_topk, self.speculative_num_draft_tokens) == (
+            None,
+        ) * 3
 
 
 def is_set(value: str | None) -> bool:
@@ -214,10 +238,19 @@ def check_together(args: ServerArgs) -> None:
         if args.speculative_num_draft_tokens is not None:
             flag = "--speculative-num-draft-tokens"
             raise InputError(f"{flag} has no effect alone", fix="add --speculative-algorithm NAME", flag=flag)
-    elif args.speculative_num_draft_tokens is None:
+    elif algorithm not in SPECULATIVE_ALGORITHMS:
+        modelled = algorithm not in UNMODELLED_ALGORITHMS
+        raise (InputError if modelled else NotModelled)(
+            f"--speculative-algorithm {quoted(algorithm)} is not {'known' if modelled else 'modelled'}",
+            fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}",
+            flag="--speculative-algorithm",
+        )
+    elif not args.draft_tokens:
+        chained = algorithm in CHAINED_DRAFTS
+        needed = "--speculative-num-steps and --speculative-eagle-topk together, or neither" if chained else ""
         raise InputError(
-            f"--speculative-algorithm {algorithm} needs a number of draft tokens",
-            fix="add --speculative-num-draft-tokens D",
+            f"--speculative-algorithm {algorithm} needs {needed or 'a number of draft tokens'}",
+            fix="leave both out, or write 3 and 1" if chained else "add --speculative-num-draft-tokens D",
             flag="--speculative-algorithm",
         )
     elif args.draft_kv_bytes_per_token is not None and algorithm not in OWN_DRAFT_CELL:

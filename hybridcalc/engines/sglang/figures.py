@@ -202,14 +202,19 @@ class Figures(SharedFigures):
         return is_unified(self.ready)
 
     @property
+    def too_long(self) -> bool:
+        """Whether requests of the workload are longer than the context: none of them is served."""
+        return self.workload.longest > self.ready.context_length
+
+    @property
     def concurrency(self) -> int:
         """Requests of the workload that run at once in one worker."""
-        return min(self.capacity.requests, self.sizing.requests)
+        return 0 if self.too_long else min(self.capacity.requests, self.sizing.requests)
 
     @property
     def binding(self) -> str:
-        """What caps concurrency: "state", "kv" or "limit"."""
-        return self.capacity.binding
+        """What caps concurrency: "state", "kv", "limit" or, where requests are longer than it, "context"."""
+        return "context" if self.too_long else self.capacity.binding
 
     @cached_property
     def budget(self) -> tuple[BudgetLine, ...]:
@@ -238,6 +243,8 @@ class Figures(SharedFigures):
 
     def _requests_of(self, end: Sizing) -> int:
         length = self.workload.mean_length
+        if self.too_long:
+            return 0
         if not end.requests or length is None:
             return end.requests * self.workers
         return min(settle("plan", "", self.ready, end, length).requests, end.requests) * self.workers

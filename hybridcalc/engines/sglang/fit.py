@@ -20,6 +20,7 @@ from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, 
 from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
+from hybridcalc.formulas import pin
 from hybridcalc.units import GIB, MOST_SLOTS
 
 STAGES = (1, 2, 4)
@@ -171,7 +172,7 @@ def _admitting(model: Architecture, args: ServerArgs, ready: Prepared, gib: floa
     dp, per_request = args.attn_dp_size, ready.slots.count
 
     def pinned(requests: int) -> ServerArgs:
-        slots = dp * requests * per_request
+        slots = pin(dp * requests, per_request, dp=dp)
         return args.changed(max_mamba_cache_size=slots, max_running_requests=dp * requests)
 
     high = int(gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
@@ -199,6 +200,8 @@ def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Ou
     if length is None:
         binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
         return Outcome(slots, tokens, sizing.requests, binding)
+    if work.longest > ready.context_length:
+        return Outcome(slots, tokens, 0, "context")
     setting = settle("", "", ready, sizing, length)
     return Outcome(slots, tokens, setting.running, setting.binding)
 

@@ -20,12 +20,20 @@ from typing import Any
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.formulas import STRATEGIES
-from hybridcalc.shell.flags import Flag, FlagTable, environment, multiples
+from hybridcalc.shell.flags import WEIGHTS_ELSEWHERE, Flag, FlagTable, among, environment, multiples
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
 STATE_DTYPES = ("float32", "bfloat16", "float16")
-
+ATTENTION_BACKENDS = (
+    "flashinfer", "fa3", "fa4", "triton", "trtllm_mha", "trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "dsa",
+    "nsa", "aiter", "qsa", "dsv4", "compressed", "tokenspeed_mla", "torch_native", "flex_attention", "hpc_ops", "wave",
+    "minicpm_flashattn", "minicpm_flashinfer", "dual_chunk_flash_attn", "intel_amx", "ascend", "intel_xpu", "mlu",
+)  # fmt: skip
+LINEAR_BACKENDS = (
+    "triton", "cutedsl", "flashinfer", "flashkda", "nvidia_kda", "ptx_kda", "helion", "intel_xpu", "ascend",
+)  # fmt: skip
+"""Backends of any release from 0.5.9 on. Source: SGLang arg_groups/choices.py."""
 
 FLAGS = (
     Flag("model_path", ("--model-path", "--model"), "str"),
@@ -37,9 +45,9 @@ FLAGS = (
     Flag("dcp_size", ("--dcp-size", "--decode-context-parallel-size", "--dcp"), "int", 1, MOST_RANKS),
     Flag("kv_cache_dtype", ("--kv-cache-dtype",), "str"),
     Flag("page_size", ("--page-size",), "int", 1, 2**20),
-    Flag("attention_backend", ("--attention-backend",), "str"),
-    Flag("linear_attn_backend", ("--linear-attn-backend",), "str"),
-    Flag("linear_attn_decode_backend", ("--linear-attn-decode-backend",), "str"),
+    Flag("attention_backend", ("--attention-backend",), "str", choices=ATTENTION_BACKENDS),
+    Flag("linear_attn_backend", ("--linear-attn-backend",), "str", choices=LINEAR_BACKENDS),
+    Flag("linear_attn_decode_backend", ("--linear-attn-decode-backend",), "str", choices=LINEAR_BACKENDS),
     Flag("dsa_prefill_backend", ("--dsa-prefill-backend", "--nsa-prefill-backend"), "str"),
     Flag("dsa_decode_backend", ("--dsa-decode-backend", "--nsa-decode-backend"), "str"),
     Flag("qsa_indexer_dtype", ("--qsa-indexer-dtype",), "str", choices=("auto", "bfloat16", "fp8_e4m3")),
@@ -90,6 +98,7 @@ FLAGS = (
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
     Flag("ep_size", ("--ep-size", "--expert-parallel-size", "--ep"), "int", 1, MOST_RANKS),
     Flag("ep_num_redundant_experts", ("--ep-num-redundant-experts",), "int", 0, MOST_RANKS),
+    Flag("cpu_offload_gb", ("--cpu-offload-gb",), "int", 0, 2**20),
     Flag("quantization", ("--quantization",), "str"),
     Flag("moe_dense_tp_size", ("--moe-dense-tp-size",), "int", 1, MOST_RANKS),
     Flag("moe_a2a_backend", ("--moe-a2a-backend",), "str"),
@@ -131,7 +140,7 @@ _OTHER = """
     batch-notify-size bf16-gemm-backend boundary-reduction bucket-e2e-request-latency bucket-inter-token-latency
     bucket-time-to-first-token c128-page-size chat-template checkpoint-engine-wait-weights-before-ready
     collect-tokens-histogram completion-template constrained-json-disable-any-whitespace
-    constrained-json-max-whitespace-cnt constrained-json-whitespace-pattern context-bucket cp-strategy cpu-offload-gb
+    constrained-json-max-whitespace-cnt constrained-json-whitespace-pattern context-bucket cp-strategy
     crash-dump-folder cuda-graph-backend-decode cuda-graph-bs cuda-graph-bs-decode
     cuda-graph-bs-prefill cuda-graph-config
     cuda-graph-max-seq-len-prefill cuda-graph-prefill-max-context cuda-graph-tc-compiler custom-sigquit-handler
@@ -261,6 +270,11 @@ _OTHER = """
 """
 OTHER_FLAGS = frozenset("--" + name for name in _OTHER.split())
 """What else the engine registers, and registered once."""
+UNCOUNTED = WEIGHTS_ELSEWHERE | {
+    "--enable-lora", "--lora-paths", "--enable-double-sparsity", "--enable-hisparse", "--enable-kv-cache-sharding",
+    "--speculative-draft-kv-cache-dtype", "--prefill-only-disable-kv-cache",
+}  # fmt: skip
+"""Those of them that bear on the memory of a GPU, in a way that no plan here knows."""
 
 
 _tokens = multiples({
@@ -283,7 +297,7 @@ def from_words(
     if "" in given:
         given.setdefault(FLAGS[0].spellings[0], given.pop(""))
     fields = _fields(given)
-    return fields.pop("model_path", None), ServerArgs(**fields, env=env)
+    return fields.pop("model_path", None), ServerArgs(**fields, env=env, uncounted=among(words, UNCOUNTED))
 
 
 TABLE = FlagTable("SGLang", FLAGS, OTHER_FLAGS, FLAG_FILES, read_tokens=_tokens, multiples="8k is 8,000, 8Ki is 8,192")

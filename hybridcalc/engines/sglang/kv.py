@@ -115,6 +115,12 @@ def window_kv(model: Architecture) -> GroupedQueryKV | LatentKV | None:
     return model.attention if model.architecture in WINDOW_POOLS else model.window_attention
 
 
+KEEPS_QUANTIZATION = (
+    "NemotronH", "Qwen3Next", "Qwen3_5", "KimiLinear", "KimiK3", "Deepseek", "GlmMoeDsa", "Llama", "Qwen3Moe",
+)  # fmt: skip
+"""How names of classes begin that are known to keep their ``quant_config`` (models/)."""
+
+
 def kv_dtype(model: Architecture, args: ServerArgs) -> str:
     """The dtype KV is stored in; auto takes the model's."""
     asked = KV_DTYPE_ALIASES.get(args.kv_cache_dtype, args.kv_cache_dtype)
@@ -124,7 +130,22 @@ def kv_dtype(model: Architecture, args: ServerArgs) -> str:
             fix=f"write one of {', '.join(KV_CACHE_DTYPES)}",
             flag="--kv-cache-dtype",
         )
-    return model.model_dtype if asked == "auto" else asked
+    if asked != "auto":
+        return asked
+    return "fp8_e4m3" if kv_of_checkpoint(model) == "fp8" else model.model_dtype
+
+
+def kv_of_checkpoint(model: Architecture) -> str | None:
+    """What auto follows of the checkpoint's quantisation: "fp8", "" for nothing; None where it is not known, or
+    whether the class follows it.
+
+    The engine looks for kv_cache_quant_algo of the quantisation that the class keeps, as ModelOpt's alone has one.
+    Source: SGLang mem_cache/kv_cache_dtype.py, layers/quantization/modelopt_quant.py.
+    """
+    from hybridcalc.engines.checkpoints import kv_cache_said
+
+    said = kv_cache_said(model, modelopt=True)
+    return None if said == "fp8" and not model.architecture.startswith(KEEPS_QUANTIZATION) else said
 
 
 def draft_layers(model: Architecture, args: ServerArgs) -> int:

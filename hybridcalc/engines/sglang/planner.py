@@ -37,6 +37,7 @@ from hybridcalc.engines.sglang.pools import (
     charged_rings,
     check_left_over,
     kv_tokens,
+    more_room,
     per_worker_limit,
     request_limit,
     requests_early,
@@ -197,7 +198,7 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
                 f"{state.slots:,} slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
                 stage="max_running_requests",
                 rule="HC002",
-                fix="raise --mem-fraction-static or --max-mamba-cache-size, or use more GPUs",
+                fix=more_room(args, state.slots, ready.slots.count, min(stage_tokens)),
             )
             refusal.outputs = _size_outputs(ready, sizing)
             refusal.outputs["log"] = limit_lines(_settled(ready, sizing), rules)

@@ -32,7 +32,7 @@ and unified memory.
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.sizes import (
     StateSlot,
@@ -43,8 +43,8 @@ from hybridcalc.engines.sglang.sizes import (
     state_ranks,
     state_slot,
 )
-from hybridcalc.errors import InputError, Refusal
-from hybridcalc.formulas import Ring, replay_rings, ring_length_problem
+from hybridcalc.errors import InputError, Refusal, Write
+from hybridcalc.formulas import Ring, pin, replay_rings, ring_length_problem
 from hybridcalc.units import GIB, format_bytes
 
 SPECULATIVE_REQUEST_LIMIT = 48
@@ -129,7 +129,7 @@ def solve_state_pool(
             f"no room for a state slot: {_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B",
             stage="solve",
             rule="HC001",
-            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs"
+            fix=more_room(args, 0, slots_per_request, 0)
             if rest_gib > 0
             else "raise --mem-fraction-static, use more GPUs, or load a smaller checkpoint",
         )
@@ -153,6 +153,21 @@ def _memory(rest_gib: float, slot_bytes: int) -> str:
     return f"{format_bytes(int(rest_gib * GIB))}, less than one, by the engine's own arithmetic"
 
 
+def more_room(args: ServerArgs, slots: int, slots_per_request: int, tokens: int) -> str:
+    """What makes room for a request where its slots or tokens are too few: the flag that leaves none, where one is
+    typed. ``tokens``: those that the memory holds.
+    """
+    if slots >= slots_per_request:
+        if args.max_total_tokens is not None and tokens > args.max_total_tokens:
+            return "raise --max-total-tokens, or leave it out"
+        return "raise --mem-fraction-static, or lower the share of the state pool"
+    if args.max_mamba_cache_size is not None:
+        return Write("--max-mamba-cache-size", pin(args.attn_dp_size, slots_per_request, dp=args.attn_dp_size))
+    if args.mamba_full_memory_ratio is not None and args.mamba_full_memory_ratio < DEFAULT_RATIO:
+        return "raise --mamba-full-memory-ratio, or leave it out"
+    return "raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs"
+
+
 def check_left_over(pool: StatePool, rest_gib: float) -> None:
     """Raise Refusal when a state pool leaves nothing for KV."""
     if pool.rest_after_gib <= 0:
@@ -173,7 +188,7 @@ def kv_tokens(kv_bytes: int, cell_bytes: int | float, args: ServerArgs) -> int:
 
 def capped_tokens(tokens: int, args: ServerArgs) -> int:
     """T under --max-total-tokens, again in whole pages. Raises Refusal when not a page is left."""
-    page = args.tokens_per_page
+    page, uncapped = args.tokens_per_page, tokens
     if args.max_total_tokens is not None:
         tokens = min(tokens, args.max_total_tokens) // page * page
     if tokens <= 0:
@@ -181,7 +196,7 @@ def capped_tokens(tokens: int, args: ServerArgs) -> int:
             f"the KV pool holds no page of {page} tokens",
             stage="tokens",
             rule="HC001",
-            fix="raise --mem-fraction-static, or lower the share of the state pool",
+            fix=more_room(args, 1, 1, uncapped),
         )
     return tokens
 

@@ -173,16 +173,17 @@ def check_extra_buffer(
         raise refused(
             "HC005",
             f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
-            f"write at least {args.draft_tokens}",
+            Write("--mamba-track-interval", -(-args.draft_tokens // page) * page),
         )
+    chunk = chunk_size(model)
+    uneven = max(chunk, page) % min(chunk, page)
     if interval % page:
         raise refused(
             "HC005",
             f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
-            Write("--mamba-track-interval", -(-interval // page) * page),
+            Write("--page-size", chunk) if uneven else Write("--mamba-track-interval", -(-interval // page) * page),
         )
-    chunk = chunk_size(model)
-    if max(chunk, page) % min(chunk, page):
+    if uneven:
         raise refused(
             "HC004",
             f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",

@@ -12,12 +12,13 @@ from fractions import Fraction
 from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.arguments import uncounted
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.fraction import settle_fraction
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
-from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE
+from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE, draft_numbers, kv_not_known, longest_of
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
@@ -34,6 +35,8 @@ LAZY = "extra_buffer_lazy"
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted, length = plan.workload.wanted, plan.workload.mean_length
+    if plan.too_long:  # HC022 says so
+        return
     if not plan.sized or (wanted is None and length is not None and any(_explicit_slots(plan))):
         yield from _explicit_slots(plan)
     elif wanted is not None:
@@ -96,7 +99,7 @@ def _allowed_needs(plan: Figures) -> Needs | None:
 
 def _fewer_than_allowed(plan: Figures) -> Iterator[tuple[str, str]]:
     allowed, asked = plan.args.max_running_requests, plan.workload
-    told = asked.mean_length is not None and (not plan.requests or any(_explicit_slots(plan)))  # by HC002
+    told = asked.mean_length is not None and (not plan.requests or any(_explicit_slots(plan)))  # by HC002 or HC022
     if allowed is not None and asked.wanted is None and not told:
         yield from _short_of(plan, allowed, f"--max-running-requests is {allowed:,}")
 
@@ -133,6 +136,9 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
         if _serves(plan, wanted, replace(plan.args, max_mamba_cache_size=slots)):
             return Write("--max-mamba-cache-size", slots)
         return f"{slots:,} slots do not fit this memory: use more GPUs, or --mamba-ssm-dtype bfloat16"
+    tokens = wanted * ceil(plan.workload.mean_length or 2)
+    if plan.args.max_total_tokens is not None and _serves(plan, wanted, replace(plan.args, max_total_tokens=tokens)):
+        return Write("--max-total-tokens", tokens, ", or leave it out")
     if plan.args.enable_unified_memory and plan.args.max_total_tokens is not None:
         return "raise --max-total-tokens, see the suggestions, or shorten the requests"
     most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
@@ -314,10 +320,12 @@ def _pipeline(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.workload.longest > plan.ready.context_length:
+    longest, own = plan.workload.longest, longest_of(plan.model)
+    if plan.too_long:
+        short = f"shorten the requests: the model itself ends at {own:,}"
         yield (
-            f"requests of {plan.workload.longest:,} tokens exceed the context of {plan.ready.context_length:,}",
-            "raise --context-length if the model allows it, or shorten the requests",
+            f"requests of {longest:,} tokens exceed the context of {plan.ready.context_length:,}",
+            short if 0 < own < longest else Write("--context-length", longest),
         )
 
 
@@ -423,5 +431,17 @@ RULES: tuple[Rule, ...] = (
          "Activations and graphs come out of what the fraction leaves; the engine's own follows from the card.",
          "SGLang arg_groups/memory_hook.py", _little_kept, needs=(MEMORY,), asks=_fraction_needs,
          place=("--mem-fraction-static",)),
+    Rule("HC030", "warning", "memory that is not modelled",
+         "LoRA adapters take memory, offloaded layers and experts free some; a plan counts neither.",
+         "docs/engines.md", uncounted),
+    Rule("HC031", "warning", "KV that is not known",
+         "auto follows the quantization_config of the checkpoint; a draft model keeps KV of its own.",
+         "SGLang mem_cache/kv_cache_dtype.py, mem_cache/kv_cache_configurator.py",
+         lambda plan: kv_not_known(plan.model, plan.args, draft_kv=plan.ready.cells[0].draft_bytes)),
+    Rule("HC032", "warning", "draft tokens do not fit steps and branches",
+         "With one branch a step they are the steps and 1, whatever is typed; steps, branches and drafts are given "
+         "together or not at all.", "SGLang arg_groups/speculative_hook.py", lambda plan: draft_numbers(plan.args),
+         place=("--speculative-num-draft-tokens",),
+         rests_on=frozenset({"--speculative-num-draft-tokens", "--speculative-num-steps", "--speculative-eagle-topk"})),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -50,7 +50,7 @@ class Plan(Shown, Figures):
     @property
     def notes(self) -> list[str]:
         """Limits of what is known, and flags that do nothing."""
-        notes = model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
+        notes = model_notes(self.model, self.args, self.workload)
         if not self.high.requests:
             notes.append("at the high end of this memory, known to two decimals only, the server does not start")
         if self.ready.stateless:

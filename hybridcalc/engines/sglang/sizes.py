@@ -13,7 +13,7 @@ intervals from a boot log. `model_notes` says the limits of what is known of a m
 Mirrors configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23); a token's cell is in kv.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -21,10 +21,20 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import StateShapes, rule_for
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
-from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, KvCell, draft_layers, kv_cell, kv_layers, stage_cell, window_kv
+from hybridcalc.engines.sglang.config import CHAINED_DRAFTS, KNOWN_ENVIRONMENT, ServerArgs
+from hybridcalc.engines.sglang.kv import (
+    NO_DRAFT_KV,
+    KvCell,
+    draft_layers,
+    kv_cell,
+    kv_dtype,
+    kv_layers,
+    kv_of_checkpoint,
+    stage_cell,
+    window_kv,
+)
 from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
-from hybridcalc.errors import InputError, NotModelled, UnknownFamily, printable
+from hybridcalc.errors import InputError, NotModelled, UnknownFamily, Write, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 
@@ -346,7 +356,36 @@ def longest_of(model: Architecture | None) -> int:
     return 0 if model is None else int((model.max_context or 0) * model.rope_scaling_factor)
 
 
-def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, draft_kv: int) -> list[str]:
+def kv_not_known(model: Architecture, args: ServerArgs, *, draft_kv: int) -> Iterator[tuple[str, str]]:
+    """What of the KV is taken for granted, or not counted at all, and what to do about it."""
+    if args.kv_cache_dtype == "auto" and kv_layers(model) and kv_of_checkpoint(model) is None:
+        from hybridcalc.engines.checkpoints import kv_cache_open
+
+        yield kv_cache_open("SGLang", kv_dtype(model, args)), "write --kv-cache-dtype fp8_e4m3 if it does"
+    if args.speculative and args.speculative_algorithm not in NO_DRAFT_KV and not draft_kv:
+        windowed = model.window_layers and window_kv(model) is not None
+        how = "--draft-layers or --draft-kv-bytes-per-token adds it"
+        yield "no KV of a draft model is counted", "beside window pools it is not modelled" if windowed else how
+
+
+def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:
+    """Where the numbers of steps, branches and drafts do not go together, and what to write."""
+    typed = args.speculative_num_draft_tokens
+    if typed is None or args.speculative_algorithm not in CHAINED_DRAFTS or args.max_draft_tokens is not None:
+        return
+    if typed != args.draft_tokens:
+        steps = f"--speculative-num-steps {args.speculative_num_steps} + 1"
+        said = f"--speculative-num-draft-tokens {typed} is taken as {args.draft_tokens}: {steps} where topk is 1"
+        yield said, Write("", args.draft_tokens)
+    elif args.speculative_num_steps is None or args.speculative_eagle_topk is None:
+        yield (
+            "--speculative-num-draft-tokens stands without --speculative-num-steps and --speculative-eagle-topk: "
+            "SGLang takes all three or none, and stops at an assertion",
+            f"add --speculative-num-steps {max(1, typed - 1)} --speculative-eagle-topk 1",
+        )
+
+
+def model_notes(model: Architecture, args: ServerArgs, workload: Workload) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     notes = [model.reading] if model.reading else []
     listed = model.architecture in LISTED_CLASSES or model.architecture in ARCHITECTURES_WITHOUT_RADIX
@@ -366,11 +405,10 @@ def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, dr
         notes.append(
             f"{heads} KV heads and {ranks} ranks do not divide one another, which attention layers often refuse"
         )
-    if args.speculative and args.speculative_algorithm not in NO_DRAFT_KV and not draft_kv:
-        windowed = model.window_layers and window_kv(model) is not None
-        how = "beside window pools it is not modelled" if windowed else ""
-        how = how or "--draft-layers or --draft-kv-bytes-per-token adds it"
-        notes.append(f"no KV of a draft model is counted: {how}")
+    if args.kv_cache_dtype == "auto" and kv_of_checkpoint(model) == "fp8":
+        notes.append(f"--kv-cache-dtype auto is {kv_dtype(model, args)}, as the checkpoint's quantization_config says")
+    if args.speculative and args.drafts_unset and args.draft_tokens:
+        notes.append(f"{args.draft_tokens} draft tokens, SGLang's default where none are given")
     unknown = sorted(name for name in args.env if name not in KNOWN_ENVIRONMENT)
     if unknown:
         notes.append(f"{', '.join(unknown)[:60]}: no switch that changes a figure here")

@@ -29,14 +29,14 @@ SHORT = ("HC001", "HC002")
 """Rules that refuse what has too little memory."""
 
 
-def share_of(args: ServerArgs, rest: Rest) -> tuple[str, float | None, float]:
+def share_of(args: ServerArgs, rest: Rest | None) -> tuple[str, float | None, float]:
     """The argument that sets the share of the memory, what it is today, and its largest value that is advised."""
-    return "mem_fraction_static", args.mem_fraction_static or rest.fraction, LARGEST_FRACTION
+    return "mem_fraction_static", args.mem_fraction_static or (rest and rest.fraction), LARGEST_FRACTION
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     """Suggestions for a plan's workload, the safest first; none without a length, and for one beyond the context."""
-    if plan.workload.mean_length is None or plan.workload.longest > plan.ready.context_length:
+    if plan.workload.mean_length is None or plan.too_long:
         return ()
 
     def serve(args: ServerArgs, *, more_gib: float = 0.0) -> Served | None:
@@ -104,7 +104,7 @@ def _most(plan: Figures, args: ServerArgs, evaluate: Evaluate, ready: Prepared, 
     dp, per_request, raised = args.attn_dp_size, ready.slots.count, plan.binding == "limit"
 
     def serve(requests: int) -> Setting:
-        slots, limit = dp * requests * per_request, dp * requests if raised else args.max_running_requests
+        slots, limit = pin(dp * requests, per_request, dp=dp), dp * requests if raised else args.max_running_requests
         flags = f"--max-mamba-cache-size {slots}" + (f" --max-running-requests {limit}" if raised else "")
         return evaluate("set", flags, args.changed(max_mamba_cache_size=slots, max_running_requests=limit))
 

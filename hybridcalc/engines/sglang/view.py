@@ -21,6 +21,8 @@ SAID = ("HC010", "HC011", "HC012")
 def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
     capacity, count = plan.capacity, counted(plan)
+    if plan.too_long:
+        return count, f"longer than the context of {plan.ready.context_length:,}"
     binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
     if plan.workload.mean_length is None:
         return count, f"{binds}{each(plan, 'worker')}; {plan.logical_token_capacity:,} KV tokens"

@@ -33,7 +33,7 @@ class Vllm(Engine):
 
     name, title = "vllm", "vLLM"
     model_flag = "--model"
-    memory_option = "available"
+    tp_flag, memory_option = "-tp", "available"
     options = frozenset({
         "available", "gpu", "weights", "non_cache", "shared_prefix", "private", "engine_version", "draft_layers",
         "gpu_capability", "tp_size", "dcp_size", "kv_cache_dtype", "mamba_ssm_dtype", "enable_prefix_caching", "env",

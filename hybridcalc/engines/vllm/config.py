@@ -27,6 +27,10 @@ KNOWN_ENVIRONMENT = frozenset({
 
 WITHOUT_DRAFT_KV = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "extract_hidden_states", "custom_class")
 """Speculative methods whose drafts keep no KV that can be counted here."""
+DRAFT_METHODS = ("mtp", "eagle", "eagle3", "dflash", "dspark", "draft_model", *WITHOUT_DRAFT_KV)
+"""Speculative methods of any release from 0.18 on; beside them mtp under the names of models, qwen3_5_mtp and others.
+Source: vLLM config/speculative.py.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -82,6 +86,7 @@ class EngineArgs(Arguments):
     kv_transfer_config: Mapping[str, Any] | None = None
     kv_offloading_size: float | None = None
     kv_offloading_backend: str | None = None
+    cpu_offload_gb: float = 0
     language_model_only: bool = False
     mm_encoder_tp_mode: str = "weights"
     env: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +96,7 @@ class EngineArgs(Arguments):
     rocm: bool = False
     gpu_memory_gib: float | None = None
     draft_layers: int | None = None
+    uncounted: tuple[str, ...] = field(default=(), compare=False)
     command_line: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -176,6 +182,12 @@ def check_arguments(args: EngineArgs) -> None:
         raise InputError(
             f"the speculative method {quoted(method)} is not a name",
             fix="mtp, ngram, eagle3, ...",
+            flag="--speculative-config",
+        )
+    if method is not None and method.lower() not in DRAFT_METHODS and not method.lower().endswith("_mtp"):
+        raise InputError(
+            f"the speculative method {quoted(method)} is not known",
+            fix=f"write {', '.join(DRAFT_METHODS)}",
             flag="--speculative-config",
         )
     copies = (args.eplb_config or {}).get("num_redundant_experts", 0)

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NoReturn
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
@@ -79,7 +78,7 @@ def check_mode_all(args: EngineArgs, rules: RuleSet) -> None:
 
 def with_kv_of_checkpoint(model: Architecture, args: EngineArgs) -> EngineArgs:
     """``args`` with --kv-cache-dtype auto resolved as the checkpoint's quantisation says, where that is known."""
-    if args.kv_cache_dtype != "auto" or (model.config is None and not named_as_quantised(model.asked)):
+    if args.kv_cache_dtype != "auto":
         return args
     from hybridcalc.engines.checkpoints import kv_cache_said
 

@@ -18,7 +18,16 @@ from typing import Any
 
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import Flag, FlagTable, check_resolved, environment, is_flag, multiples
+from hybridcalc.shell.flags import (
+    WEIGHTS_ELSEWHERE,
+    Flag,
+    FlagTable,
+    among,
+    check_resolved,
+    environment,
+    is_flag,
+    multiples,
+)
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
@@ -68,6 +77,7 @@ FLAGS = (
     Flag("kv_transfer_config", ("--kv-transfer-config",), "json"),
     Flag("kv_offloading_size", ("--kv-offloading-size",), "float", 0, 2**30),
     Flag("kv_offloading_backend", ("--kv-offloading-backend",), "str"),
+    Flag("cpu_offload_gb", ("--cpu-offload-gb",), "float", -1, 2**20),
     Flag("language_model_only", ("--language-model-only",), "switch"),
     Flag("mm_encoder_tp_mode", ("--mm-encoder-tp-mode",), "str", choices=("weights", "data")),
 )
@@ -94,7 +104,7 @@ _OTHER = """
     anthropic-disabled-thinking-effort api-key api-server-count async-scheduling attention-config aux-output-config
     calculate-kv-scales chat-template chat-template-content-format code-revision cohere-format
     cohere-is-reasoning-model collect-detailed-traces config-format convert cp-kv-cache-interleave-size
-    cpu-distributed-timeout-seconds cpu-offload-gb cpu-offload-params cudagraph-capture-sizes cudagraph-metrics
+    cpu-distributed-timeout-seconds cpu-offload-params cudagraph-capture-sizes cudagraph-metrics
     custom-histogram-buckets data-parallel-address data-parallel-backend data-parallel-external-lb
     data-parallel-hybrid-lb data-parallel-multi-port-external-lb data-parallel-rank data-parallel-rpc-port
     data-parallel-size-local data-parallel-start-rank data-parallel-supervisor-port dbo-decode-token-threshold
@@ -151,6 +161,8 @@ _OTHER = """
 _SHORT = "-dc -dpa -dpb -dpe -dph -dpl -dpm -dpn -dpp -dpr -n -pcp -r"
 OTHER_FLAGS = frozenset(["--" + name for name in _OTHER.split()] + _SHORT.split())
 """What else the engine registers."""
+UNCOUNTED = WEIGHTS_ELSEWHERE | {"--enable-lora", "--kv-cache-dtype-skip-layers", "--prefill-context-parallel-size"}
+"""Those of them that bear on the memory of a GPU, in a way that no plan here knows."""
 
 
 DEEPEST = 20
@@ -179,7 +191,8 @@ def from_words(
     for name in ("mamba_backend", "gdn_prefill_backend", "kda_prefill_backend"):
         if name in fields:
             fields[name] = fields[name].lower()
-    return model, EngineArgs(**_speculation(fields), env=env, command_line=True)
+    taken = among(words, UNCOUNTED, _spelling)
+    return model, EngineArgs(**_speculation(fields), env=env, command_line=True, uncounted=taken)
 
 
 def _speculation(fields: dict[str, Any]) -> dict[str, Any]:

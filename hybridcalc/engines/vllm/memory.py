@@ -9,6 +9,7 @@ public boots, cut by the parts where flags are known. graphs: their estimate, wh
 measured boot prints it as `Available KV cache memory`.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture import Architecture
@@ -52,11 +53,9 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
 
     Raises MemoryUnknown where they are not all there, Refusal for weights that do not fit and what start-up refuses.
     """
-    if known.available is not None:
-        return exact_rest(known.available)
-    flagged = rest_from_flag(args)
-    if flagged is not None:
-        return flagged
+    said = rest_from_flag(args) if known.available is None else exact_rest(known.available)
+    if said is not None:  # a GPU beside it says kernels, ranks and pace
+        return said._replace(gpu=None if known.gpu is None else known.gpu.source)
     weights = None if known.gpu is None else known.weights_part()
     if args.num_gpu_blocks_override is not None and (known.gpu is None or weights is None):
         return exact_rest(
@@ -102,9 +101,13 @@ def rest_from_gpu(
             f"weights alone take {weights.likely:.2f} of {budget:.2f} GiB ({share:g} of {gpu.engine_gib:.2f})",
             stage="initialize_model",
             rule="HC040",
-            fix="more ranks (--tp) or a larger GPU",
+            fix="more ranks (-tp) or a larger GPU",
         )
-        refusal.outputs[WEIGHTS_BUDGET] = budget
+        usual = replace(args, gpu_memory_utilization=None).utilization
+        if share < usual and weights.high < gpu.engine_gib * usual:
+            refusal.fix = f"raise --gpu-memory-utilization: the default, {usual:g}, holds them"
+        else:
+            refusal.outputs[WEIGHTS_BUDGET] = budget
         raise refusal
     if non_cache_gib is not None:
         all_beside = MemoryPart.of(TOGETHER, non_cache_gib, GIVEN, "--non-cache")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.arguments import uncounted
 from hybridcalc.engines.vllm.config import AUTO_FIT, connectors
 from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, longest_of
 from hybridcalc.engines.vllm.families import family_rule
@@ -17,7 +18,7 @@ from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.releases import RELEASES
-from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse
+from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, serves
 from hybridcalc.errors import HybridcalcError, Write, quoted
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
@@ -134,6 +135,24 @@ def _halved_state(plan: Figures) -> str:
     return "--mamba-ssm-cache-dtype bfloat16 shrinks the page; check accuracy first" if smaller else ""
 
 
+def _kv_not_known(plan: Figures) -> Iterator[tuple[str, str]]:
+    """What of the KV is taken for granted, or not counted at all."""
+    model, args, ready = plan.model, plan.args, plan.ready
+    if args.kv_cache_dtype == "auto":
+        from hybridcalc.engines.checkpoints import kv_cache_open, kv_cache_said
+
+        if kv_cache_said(model) is None:
+            yield kv_cache_open("vLLM", ready.model_dtype), "write --kv-cache-dtype fp8 if it does"
+    method = args.speculative_method
+    uncounted = method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix"))
+    if uncounted and args.draft_path:
+        from hybridcalc.engines.vllm import drafts
+
+        uncounted = not drafts.counted(ready)
+    if uncounted:
+        yield "no KV of the draft model is counted", "--draft-layers N adds layers of the model's own KV size"
+
+
 def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:
     length = plan.workload.mean_length
     if length is None or not plan.fixed_blocks or length * 2 > plan.max_model_len:
@@ -153,6 +172,8 @@ def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
     asked, fits = plan.args.max_num_seqs, plan.running.fits
     if asked is None or plan.workload.mean_length is None or not fits:
         return
+    if asked >= FAR * fits or fits >= FAR * asked:  # what fits depends on the number itself
+        fits = serves(plan, plan.args.changed(max_num_seqs=min(asked, fits))) or fits
     if asked >= FAR * fits:
         yield (
             f"--max-num-seqs {asked:,}, but {requests_text(fits)} of {plan.workload.describe()} fit: the others are "
@@ -160,7 +181,10 @@ def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
             Write("--max-num-seqs", fits),
         )
     elif fits >= FAR * asked:
-        yield f"--max-num-seqs {asked:,} leaves room for {fits:,} unused", Write("--max-num-seqs", fits)
+        yield (
+            f"--max-num-seqs {asked:,}, and {requests_text(fits)} of {plan.workload.describe()} fit",
+            Write("--max-num-seqs", fits),
+        )
 
 
 def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -351,6 +375,9 @@ RULES: tuple[Rule, ...] = (
     Rule("HC053", "warning", "KV connector unknown",
          "A connector that keeps no hybrid caches turns the hybrid manager off, and the start fails.",
          "vLLM distributed/kv_transfer/kv_connector/factory.py", _unknown_connector, place=("--kv-transfer-config",)),
+    Rule("HC054", "warning", "KV that is not known",
+         "auto follows the quantization_config of the checkpoint; a draft model keeps KV of its own.",
+         "vLLM model_executor/models/config.py, config/speculative.py", _kv_not_known),
     Rule("HC055", "warning", "block longer than the shared prefix",
          "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short,
          needs=(MEMORY, PREFIX), asks=_prefix_needs, place=("--prefix-match-unit",)),
@@ -386,5 +413,7 @@ RULES: tuple[Rule, ...] = (
          "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks, asks=_draft_needs),
     Rule("HC068", "warning", "--mamba-block-size without effect", "In mode align it is the attention block.", INTERFACE,
          _block_ignored, place=("--mamba-block-size",)),
+    Rule("HC069", "warning", "memory that is not modelled",
+         "LoRA adapters take memory, offloaded layers free some; a plan counts neither.", "docs/engines.md", uncounted),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -6,12 +6,12 @@ has every figure as a line of arithmetic: symbol, formula, the same with numbers
 limits of what is known, and flags that do nothing here.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
@@ -20,7 +20,7 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
 from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
-from hybridcalc.errors import InputError, Refusal, Write, printable
+from hybridcalc.errors import HybridcalcError, InputError, Refusal, Write
 from hybridcalc.findings import Step
 from hybridcalc.units import GIB, LARGEST_BYTES
 
@@ -154,23 +154,6 @@ def _held(ready: Prepared, sizing: Sizing) -> str:
     return " + ".join([*terms, *(f"{blocks:,} of KV" for blocks in others)])
 
 
-def _of_checkpoint(plan: Figures) -> str:
-    """What --kv-cache-dtype auto comes to where the checkpoint's quantisation decides it, or may."""
-    model, resolved = plan.model, plan.args.kv_cache_dtype
-    if plan.ready.kv_of_checkpoint:
-        return f"--kv-cache-dtype auto is {resolved}, as the checkpoint's quantization_config says"
-    if resolved != "auto" or model.config is not None or not named_as_quantised(model.asked):
-        return ""
-    from hybridcalc.engines.checkpoints import kv_cache_said
-
-    if kv_cache_said(model) is None:
-        return (
-            f"--kv-cache-dtype auto is taken for {plan.ready.model_dtype}: the quantization_config of "
-            f"{printable(model.asked, 60)} is not known here, and where it names FP8 KV, vLLM takes that"
-        )
-    return ""
-
-
 def plan_notes(plan: Figures) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     model, args, ready = plan.model, plan.args, plan.ready
@@ -185,9 +168,8 @@ def plan_notes(plan: Figures) -> list[str]:
             f"max_model_len {asked:,} is above the model's own {longest:,}: VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it "
             "start, the positions beyond are none it was made for"
         )
-    said = _of_checkpoint(plan)
-    if said:
-        notes.append(said)
+    if ready.kv_of_checkpoint:
+        notes.append(f"--kv-cache-dtype auto is {args.kv_cache_dtype}, as the checkpoint's quantization_config says")
     if args.data_parallel_size > 1:
         notes.append(f"figures are those of one of {args.data_parallel_size} data-parallel replicas")
     if len(ready.stages) > 1:
@@ -196,14 +178,6 @@ def plan_notes(plan: Figures) -> list[str]:
             f"figures are those of a GPU of stage {number} of {len(ready.stages)}, whose blocks are the largest; every "
             "stage is taken to have the same memory"
         )
-    method = args.speculative_method
-    uncounted = method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix"))
-    if uncounted and args.draft_path:
-        from hybridcalc.engines.vllm import drafts
-
-        uncounted = not drafts.counted(ready)
-    if uncounted:
-        notes.append("no KV of the draft model is counted: --draft-layers N adds layers of the model's own KV size")
     if any(group.kind == WINDOW for group in ready.groups):
         notes.append("a window holds the tokens in flight as well: two batches of --max-num-batched-tokens")
     declared = model.declared_ssm_dtype if model.architecture in QWEN3_5 else None
@@ -307,7 +281,7 @@ def plan(
     try:
         sizing = size(ready, int(rest.likely_gib * GIB) if available_bytes is None else available_bytes)
     except Refusal as refusal:
-        raise _advised(refusal, ready, rest, work) from None
+        raise _advised(refusal, ready, args, rest, work) from None
     low, high = (
         (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
     )
@@ -327,33 +301,66 @@ def _of_one(ready: Prepared) -> Prepared:
     return ready._replace(args=replace(ready.args, max_num_seqs=1))
 
 
-def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> Refusal:
-    """A refusal with the fix that serves the workload: max_num_seqs that starts at both ends of the memory, and no
-    max_model_len that is shorter than the requests.
+def _advised(refusal: Refusal, ready: Prepared, args: EngineArgs, rest: Rest, work: Workload) -> Refusal:
+    """A refusal with the fix that serves the workload: max_num_seqs that starts at both ends of the memory, no
+    max_model_len that is shorter than the requests, and the flag that says the memory where one does.
     """
     rest.told(refusal)
-    if refusal.rule == "HC041" and work.longest:
+    fix, longest = "", work.longest
+    if refusal.rule in ("HC040", "HC041"):
+        fix = _more_blocks(ready)
+    if refusal.rule == "HC041" and not fix:
         fits = longest_length(ready, usable_bytes(ready, int(rest.likely_gib * GIB)), ready.length)
-        if 0 < fits < work.longest:
-            fix = f"more memory: {fits:,} is the longest --max-model-len that starts, requests hold {work.longest:,}"
-            shorter = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
-            shorter.outputs = refusal.outputs
-            return shorter
-    if refusal.rule == "HC041":
-        fix = _length_that_starts(ready, int(rest.low_gib * GIB), work)
-        if fix:
-            fix += f"; it starts with {rest.low_gib:.2f} GiB too, the low end" if rest.low_gib < rest.likely_gib else ""
-            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
-            better.outputs = refusal.outputs
-            return better
-    if refusal.rule != "HC044":
+        if 0 < fits < longest:
+            fix = f"more memory: {fits:,} is the longest --max-model-len that starts, requests hold {longest:,}"
+        else:
+            fix = _length_that_starts(ready, int(rest.low_gib * GIB), work)
+            if fix and rest.low_gib < rest.likely_gib:
+                fix += f"; it starts with {rest.low_gib:.2f} GiB too, the low end"
+    if refusal.rule == "HC044":
+        fix = Write("--max-num-seqs", _seqs_that_start(ready, args, rest, work))
+        if ready.length < longest <= (longest_of(ready.model) or 0):
+            with suppress(HybridcalcError):  # both are needed
+                longer = replace(args, max_model_len=longest)
+                seqs = _seqs_that_start(prepare(ready.model, longer), longer, rest, work)
+                fix = f"write --max-model-len {longest} --max-num-seqs {seqs}"
+    if not fix:
         return refusal
-    least, likely = _end(ready, rest.low_gib, _none(ready)), _end(ready, rest.likely_gib, _none(ready))
-    fits = running(_of_one(ready), likely, work).fits if work.lengths else likely.blocks
-    seqs = min(likely.blocks, least.blocks or likely.blocks, max(1, fits))
-    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=Write("--max-num-seqs", seqs))
+    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
     better.outputs = refusal.outputs
     return better
+
+
+def _more_blocks(ready: Prepared) -> str:
+    """The flag that says the blocks or their memory, raised to what a request takes, and the most sequences that then
+    start; "" where no flag says them.
+    """
+    args, blocks = ready.args, ready.blocks_at(ready.length) + ready.rules.null_block_reserved
+    seqs = f" --max-num-seqs {blocks}" if ready.seqs_checked and args.seqs > blocks else ""
+    if args.num_gpu_blocks_override is not None:
+        return f"write --num-gpu-blocks-override {blocks}{seqs}, or leave it out"
+    if args.kv_cache_memory_bytes is not None:
+        return f"write --kv-cache-memory-bytes {blocks * ready.bytes_per_block}{seqs}, or leave it out"
+    return ""
+
+
+def _seqs_that_start(ready: Prepared, args: EngineArgs, rest: Rest, work: Workload) -> int:
+    """The most sequences that fit with the likely memory and start with the least: of the memory that they leave, where
+    that follows from them.
+    """
+
+    def most(seqs: int) -> int:
+        left = rest if rest.again is None else rest.again(replace(args, max_num_seqs=seqs))
+        least, likely = _end(ready, left.low_gib, _none(ready)), _end(ready, left.likely_gib, _none(ready))
+        fits = running(_of_one(ready), likely, work).fits if 0 < work.longest <= ready.length else likely.blocks
+        return min(likely.blocks, least.blocks or likely.blocks, max(1, fits))
+
+    low = most(ready.args.seqs)
+    high = low + 1 if rest.again is None else most(1) + 1
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if most(middle) >= middle else (low, middle)
+    return low
 
 
 def _length_that_starts(ready: Prepared, available_bytes: int, work: Workload) -> str:

@@ -101,7 +101,7 @@ SHORT = ("HC040",)
 """Rules that refuse what has too little memory."""
 
 
-def share_of(args: EngineArgs, rest: Rest) -> tuple[str, float | None, float]:
+def share_of(args: EngineArgs, rest: Rest | None) -> tuple[str, float | None, float]:
     """The argument that sets the share of the memory, what it is today, and its largest value that is advised."""
     return "gpu_memory_utilization", args.utilization, LARGEST_SHARE
 
