@@ -122,7 +122,7 @@ class PrefixCache:
         if plain:
             if (depth := (total - 1) // decode_grid * decode_grid) > prompt:
                 if node.below is None and index >= 0:
-                    index = bisect_right(ends, node.depth, index)
+                    index = bisect_right(ends, node.depth)
                     self._hold_state(tree.add(node, ids[index], ids, ends, index, depth))
                 else:
                     self._save(node, ids, ends, depth)

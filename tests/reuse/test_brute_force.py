@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from brute_force import BruteForce, PooledBruteForce, tokens_of
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from present import present
 
 from hybridcalc.formulas import Strategy
+from hybridcalc.reuse import tree
 from hybridcalc.reuse.cache import PrefixCache
 from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.requests import BlockPool, Request
@@ -97,6 +99,27 @@ def test_align_mode_agrees_with_the_brute_force(
     grid = block if kept is None else kept
     brute = BruteForce("align", slots, page=unit, grid=block, decode_grid=grid, retention=kept)
     agree(policy, brute, workload, slots)
+
+
+@settings(max_examples=600)
+@given(WORKLOADS, st.integers(1, 6), st.integers(1, 4), st.booleans(), st.integers(0, 4), st.booleans())
+def test_nodes_of_long_requests_keep_their_own_runs_alone(
+    workload: list[Request], slots: int, grid: int, paged: bool, shared: int, bounded: bool
+) -> None:
+    """Whatever number of runs is long: nodes that share them and nodes that do not are of one tree."""
+    page, kv = grid if paged else 1, 60 if bounded else None
+    policy = sglang_policy(page=page, chunk=grid, track_interval=grid)
+    brute = BruteForce("extra", slots, page=page, grid=grid, decode_grid=grid, kv=kv or 10**9)
+    with patch.object(tree, "SHARED_RUNS", shared):
+        agree(policy, brute, workload, slots, kv)
+
+
+def test_a_state_above_where_a_request_leaves_the_tree_is_gone_on_from_there() -> None:
+    """The fourth forks at 5 and saves a state at 3; the bound drops the fork's KV before the answer's state is saved."""
+    prompts = (((1, 0, 2), (5, 8, 14), 10), ((0, 2), (7, 9), 7), ((0, 2, 0, 1), (3, 5, 8, 12), 4))
+    last = (((1, 2, 0, 1), (5, 6, 13, 16), 13), ((1, 0, 2), (5, 8, 14), 1))
+    policy, brute = sglang_policy(chunk=3, track_interval=3), BruteForce("extra", 4, grid=3, decode_grid=3, most_bare=0)
+    agree(policy, brute, [Request(*each) for each in (*prompts, *last)], 4)
 
 
 @settings(max_examples=300)
