@@ -115,7 +115,7 @@ def test_nodes_of_long_requests_keep_their_own_runs_alone(
 
 
 def test_a_state_above_where_a_request_leaves_the_tree_is_gone_on_from_there() -> None:
-    """The fourth forks at 5 and saves a state at 3; the bound drops the fork's KV before the answer's state is saved."""
+    """The fourth forks at 5, saves a state at 3; the bound drops the fork's KV before the answer's state is saved."""
     prompts = (((1, 0, 2), (5, 8, 14), 10), ((0, 2), (7, 9), 7), ((0, 2, 0, 1), (3, 5, 8, 12), 4))
     last = (((1, 2, 0, 1), (5, 6, 13, 16), 13), ((1, 0, 2), (5, 8, 14), 1))
     policy, brute = sglang_policy(chunk=3, track_interval=3), BruteForce("extra", 4, grid=3, decode_grid=3, most_bare=0)
