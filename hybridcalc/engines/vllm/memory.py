@@ -53,7 +53,9 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
 
     Raises MemoryUnknown where they are not all there, Refusal for weights that do not fit and what start-up refuses.
     """
-    said = rest_from_flag(args) if known.available is None else exact_rest(known.available)
+    if known.available is not None:
+        return exact_rest(known.available)
+    said = rest_from_flag(args)
     if said is not None:  # a GPU beside it says kernels, ranks and pace
         return said._replace(gpu=None if known.gpu is None else known.gpu.source)
     weights = None if known.gpu is None else known.weights_part()
