@@ -56,10 +56,11 @@ def figures(plan: Plan) -> list[Quantity]:
             "blocks",
             f"{format_bytes(plan.bytes_per_block)} each; {held}",
             f"{plan.bytes_per_block:,} B{between(plan.low.blocks, plan.high.blocks)}: {groups}",
-        ),
-        memory_figure(plan.rest),
-        Quantity.of("the log says", f"{plan.max_concurrency:,.2f}x", "", printed, " = "),
+        )
     ]
+    logged = Quantity.of("the log says", f"{plan.max_concurrency:,.2f}x", "", printed, " = ")
+    memory = memory_figure(plan.rest)  # first where it was computed: a given one tells nothing new
+    rows += [memory, logged] if plan.rest.total_gib is not None else [logged, memory]
     if plan.fixed_blocks:
         why = f"{plan.fixed_blocks} blocks for states of {ready.state_bytes:,} B a layer"
         rows.append(Quantity("a request takes", f"{fixed:,} B", format_bytes(fixed), why, "whatever its length"))
