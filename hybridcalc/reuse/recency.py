@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hybridcalc.reuse.tree import Node
 
-SPARE = 1024
+SPARE = 2**16
 """Entries beyond twice the states that the queue may have before it is written anew."""
 
 

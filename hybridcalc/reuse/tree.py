@@ -224,8 +224,8 @@ def _behind(node: Node, ids: Ids, ends: Ends, index: int, first: int) -> int:
     if (
         last >= len(ids)
         or ends[last] < depth
-        or ids[index : last + 1] != node.ids[first : tail + 1]
-        or ends[index:last] != node.ends[first:tail]
+        or ids[last] != node.ids[tail]
+        or (tail > first and (ids[index:last] != node.ids[first:tail] or ends[index:last] != node.ends[first:tail]))
     ):
         return -1
     return last + (ends[last] == depth)
