@@ -133,12 +133,12 @@ def plan_view(
     facts = facts_of(engine)
     unknown = () if plan.workload.lengths else (NEEDS_LENGTH,)
     headline, meaning = facts.verdict(plan)
-    rows = facts.figures(plan)
+    rows, newer = facts.figures(plan), _released(plan, newest())
     return View(
         f"{plan.model.name} on {engine.title} {plan.version}",
         headline,
         meaning,
-        figures=(*rows[:2], *_released(plan, newest()), *rows[2:]),
+        figures=(*rows[:2], *newer, *rows[2:]),
         roles=("state", "kv"),
         findings=plan.findings,
         choices=suggested(plan.suggestions),
@@ -152,6 +152,7 @@ def plan_view(
         subject=planned(engine, plan.model, plan.args, plan.rest.gpu),
         inputs=partial(inputs, engine, plan.model, plan.args, plan.rest, plan.workload),
         said=facts.SAID,
+        essential=3 + len(newer),
     )
 
 

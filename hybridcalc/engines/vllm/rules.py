@@ -177,7 +177,7 @@ def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
     if asked >= FAR * fits:
         yield (
             f"--max-num-seqs {asked:,}, but {requests_text(fits)} of {plan.workload.describe()} fit: the others are "
-            "admitted, preempted and computed again",
+            "preempted and computed again",
             Write("--max-num-seqs", fits),
         )
     elif fits >= FAR * asked:
