@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from known_models import KNOWN, SPELT_OUT, config_files, config_of
+from present import present
 
 from hybridcalc import Architecture, load_model
 from hybridcalc.architecture import Config
@@ -144,3 +145,35 @@ def test_a_table_of_ngrams_is_sized_by_the_primes_that_its_heads_take() -> None:
     groups = parameters(load_model("qwen3.8-flash-next")).groups()
     assert groups["ngram_table"] == 320_001_536 * 160
     assert parameters(load_model("qwen3.8-flash-next")).number(draft=False, vision=False) == 176_943_899_520
+
+
+@pytest.mark.parametrize(
+    ("layers", "folded", "last"),
+    [
+        (5, [(64, 3 * 4), (64, 64 * 4), (192, 64 * 4), (384, 192 * 2)], 384 * 2),
+        (6, [(64, 3 * 4), (64, 64 * 4), (64, 64 * 1), (192, 64 * 4), (768, 192 * 4)], 768 * 1),
+    ],
+)
+def test_sound_and_patches_are_folded_in_the_steps_that_their_factors_give(
+    layers: int, folded: list[tuple[int, int]], last: int
+) -> None:
+    """Patches of 8 x 8 in 4 frames: 1, 4, 16, 64, 128, 256 elements folded, of 3, 64, 64, 192, 384, 768 channels."""
+    stated = shipped_config("inkling") | {
+        "audio_config": {"n_mel_bins": 3, "mel_vocab_size": 5},
+        "vision_config": {"patch_size": 8, "temporal_patch_size": 4, "n_layers": layers, "num_channels": 3},
+    }
+    model = load_model("inkling")._replace(config=Config(stated))
+    hidden = present(model.hidden_size)
+    patches = sum(rows * width + rows for rows, width in folded) + hidden * last + hidden
+    assert parameters(model).groups()[VISION] == 3 * 5 * hidden + hidden + patches
+
+
+@pytest.mark.parametrize(("hidden", "rank"), [(4096, 256), (4100, 257)])
+def test_a_rank_of_dt_that_is_not_stated_is_a_sixteenth_of_the_hidden_size(hidden: int, rank: int) -> None:
+    sizes = {"model_type": "falcon_mamba", "hidden_size": hidden, "num_hidden_layers": 2, "intermediate_size": 8192,
+             "state_size": 16, "conv_kernel": 4, "vocab_size": 65024}  # fmt: skip
+    found, stated = (
+        parameters(Architecture.from_hf_config(config, name="m", architecture="FalconMambaForCausalLM"))
+        for config in (sizes, sizes | {"time_step_rank": rank})
+    )
+    assert found.number(draft=False, vision=False) == stated.number(draft=False, vision=False) > 0

@@ -17,7 +17,7 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.question import Question
-from hybridcalc.diagnosis.sglang.evidence import log_constants, slot_range, token_range
+from hybridcalc.diagnosis.sglang.evidence import largest_page, log_constants, slot_range, token_range
 from hybridcalc.diagnosis.sglang.ratio import balance_log, fitting_flags
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
@@ -62,6 +62,15 @@ def test_a_known_page_narrows_the_interval() -> None:
     pool = kv(1_167_552, kv=1_167_553 * 13_824)
     wide, narrow = token_range(pool, ServerArgs()), token_range(pool, ServerArgs(page_size=1))
     assert present(wide)[0] < present(narrow)[0] and present(wide)[1] == present(narrow)[1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "page"),
+    [(512, 256), (256, 256), (384, 128), (192, 64), (96, 32), (48, 16), (16, 16), (24, 1), (7, 1), (257, 1), (129, 1)],
+)
+def test_the_padding_page_is_at_most_the_largest_that_divides_the_tokens(tokens: int, page: int) -> None:
+    assert largest_page(tokens, ServerArgs()) == page
+    assert largest_page(tokens, ServerArgs(page_size=2)) == 2
 
 
 def test_k_and_v_are_added_and_half_of_them_is_nothing() -> None:

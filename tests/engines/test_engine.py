@@ -39,6 +39,10 @@ def test_an_engine_says_what_it_is(name: str) -> None:
     assert engine.ranks(args) == 1
 
 
+def test_only_vllm_takes_requests_as_long_as_it_serves_where_no_length_is_given() -> None:
+    assert [name for name in ENGINES if ENGINES[name].own_length] == ["vllm"]
+
+
 def test_an_option_of_another_engine_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="--available says nothing about SGLang"):
         ENGINES["sglang"].check_options({"available": "8GiB", "rest": None})

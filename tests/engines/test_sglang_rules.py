@@ -381,3 +381,17 @@ def test_a_fraction_that_keeps_less_than_half_of_the_usual_is_remarked(fraction:
     assert bool(said) == found
     if found:
         assert "keeps 2.36 GiB for activations and graphs; SGLang's own" in said[0]
+
+
+def test_findings_of_pools_point_at_each_flag_that_sizes_them() -> None:
+    """The first of these flags that a launch gives is where the finding stands."""
+    places = {rule.id: rule.place for rule in RULES if len(rule.place) > 1}
+    assert places == {
+        "HC001": ("--mem-fraction-static", "--max-mamba-cache-size", "--mamba-full-memory-ratio"),
+        "HC002": ("--max-mamba-cache-size", "--max-running-requests", "--mamba-full-memory-ratio"),
+        "HC003": ("--mamba-radix-cache-strategy", "--disable-overlap-schedule", "--linear-attn-backend"),
+        "HC005": ("--mamba-track-interval", "--speculative-num-draft-tokens", "--page-size"),
+        "HC006": ("--linear-replayssm-cache-len", "--enable-linear-replayssm", "--enable-linear-replayssm-spec"),
+        "HC010": ("--max-mamba-cache-size", "--mamba-full-memory-ratio"),
+        "HC011": ("--max-mamba-cache-size", "--mamba-full-memory-ratio"),
+    }
