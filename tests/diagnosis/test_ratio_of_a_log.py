@@ -165,6 +165,16 @@ def test_an_absurd_figure_is_refused_with_its_line(
     assert message in refusal.value.message and len(refusal.value.message) < 250
 
 
+@pytest.mark.parametrize(
+    ("old", "largest", "beyond"), [("257", "1000000000", "1000000001"), ("15.03", "1073741824", "1073741825")]
+)
+def test_the_largest_figures_of_a_real_boot_are_read(tmp_path: Path, old: str, largest: str, beyond: str) -> None:
+    """2**30 GiB and 10**9 slots, and not one more."""
+    balance_log(_write(tmp_path, LINES.replace(old, largest)), None, ServerArgs(), Workload.at(9216))
+    with pytest.raises(InputError, match=r"is (no count|none) of a real boot"):
+        balance_log(_write(tmp_path, LINES.replace(old, beyond)), None, ServerArgs(), Workload.at(9216))
+
+
 def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path: Path) -> None:
     """All of them are counted; a start that is pasted again is none."""
     other = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
