@@ -166,9 +166,13 @@ def _failed(path: str, message: str, fix: str) -> FileResult | None:
     return FileResult(path, (), (Trouble(path, 0, message, fix),))
 
 
-def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, named: bool = True) -> FileResult | None:
-    """Check one file, which somebody ``named`` or a walk found; None where it holds nothing."""
-    contents = read_file(path, variables, stdin=_stdin)
+def check_file(
+    path: str, settings: Settings, variables: Mapping[str, str], *, named: bool = True, instead: bytes | None = None
+) -> FileResult | None:
+    """Check one file, which somebody ``named`` or a walk found, or what is to stand in it ``instead``; None where it
+    holds nothing.
+    """
+    contents = read_file(path, variables, stdin=_stdin, instead=instead)
     if not contents.deployments and not contents.troubles:
         return _unread(path, contents.source, named=named) if contents.source is not None else None
     checked: list[Checked] = []

@@ -15,8 +15,10 @@ from hybridcalc.cli.options import PICTURE, Explain, Json, Verbose
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
+    from hybridcalc.deployment import Memory, Workload
     from hybridcalc.engines.charts import Picture
     from hybridcalc.findings import View
+    from hybridcalc.manifests.emit import Emitted
 
 
 class Forms(NamedTuple):
@@ -134,6 +136,16 @@ def check_emit(
     check_form(form)
     if as_json or any(others):
         raise InputError("--emit prints one deployment and nothing else", fix=f"leave out {others_are}")
+
+
+def write_out(form: str, launch: "Emitted", work: "Workload", memory: "Memory | None" = None) -> None:
+    """Print a deployment file; what `check` will find in it is set aside there and said on standard error."""
+    from hybridcalc.checks.written import written
+
+    text, aside = written(form, launch, work, memory)
+    for found in aside:
+        typer.echo(f"{found.severity}: {found.rule} {found.message}; set aside in the file", err=True)
+    typer.echo(text, nl=False)
 
 
 def show(

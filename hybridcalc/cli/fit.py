@@ -15,6 +15,7 @@ from hybridcalc.units import MOST_RANKS
 
 if TYPE_CHECKING:
     from hybridcalc.fitting.candidates import Deployment
+    from hybridcalc.manifests.emit import Emitted
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 SEARCH, PRICES = "Search", "Prices"
@@ -150,7 +151,7 @@ def fit_command(
             watch=counter(move),
         )
     if emit is not None and found.deployments:
-        typer.echo(file_of(emit, found.deployments[0]), nl=False)
+        answers.write_out(emit, to_emit(emit, found.deployments[0]), work)
         return
     aside = redirect_stdout(sys.stderr) if emit is not None and not form.as_json else nullcontext()
     from hybridcalc.fitting.view import fit_view, models_view
@@ -178,18 +179,15 @@ def fit_command(
         raise typer.Exit(1)
 
 
-def file_of(form: str, made: "Deployment") -> str:
-    """A row as a deployment file; replicas as a number of it where the form has one."""
-    from hybridcalc.manifests.emit import Emitted, emitted
+def to_emit(form: str, made: "Deployment") -> "Emitted":
+    """What is to be written of a row; replicas as a number of it where the form has one."""
+    from hybridcalc.manifests.emit import Emitted
 
     launch, count = made.started(one=form == "kubernetes")
     about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
     words, ranks = tuple(launch["argv"]), made.gpus // count
-    return emitted(
-        form,
-        Emitted(
-            made.engine, made.served.version, words, launch["env"], ranks, made.offer.name, count, about, made.nodes
-        ),
+    return Emitted(
+        made.engine, made.served.version, words, launch["env"], ranks, made.offer.name, count, about, made.nodes
     )
 
 

@@ -82,7 +82,7 @@ def log(
     found = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in found for boot in answer.boots]
     if emit is not None:
-        _emit(emit, launch, boots[-1][1] if boots else None)
+        _emit(emit, launch, boots[-1][1] if boots else None, work)
         return
     compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
     if not boots:
@@ -141,7 +141,7 @@ def _released(engine: "Engine", form: str, named: str | None, last: "Diagnosis |
     return newest, "" if form == "cmd" else f"; {of}: the image is {newest}, the newest known here"
 
 
-def _emit(form: str, given: Launched | None, last: "Diagnosis | None") -> None:
+def _emit(form: str, given: Launched | None, last: "Diagnosis | None", work: Workload) -> None:
     """The launch line of the last boot, as it is given or else printed, with what is to be set, as a deployment file;
     of the release that the log names, where it names one.
     """
@@ -157,7 +157,7 @@ def _emit(form: str, given: Launched | None, last: "Diagnosis | None") -> None:
     line = launch_named(engine, launch.model, args.given())
     version, assumed = _released(engine, form, args.engine_version, last)
     about += assumed
-    typer.echo(of_launch(form, engine, args, line, None, launch.words, about, version), nl=False)
+    answers.write_out(form, of_launch(engine, args, line, None, launch.words, about, version), work)
 
 
 def _expected(path: str) -> "ExpectedPlan":

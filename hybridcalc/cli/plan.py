@@ -143,7 +143,7 @@ def plan_command(
     side = _planned(question, "as given", question.arguments(), work)
     if emit is not None:
         if not isinstance(side.answer, Refusal) and not at_or_above(side.answer.findings, severity):
-            _emit(emit, question, side)
+            _emit(emit, question, side, work)
             return
         with redirect_stdout(sys.stderr):  # what stands in for a file is none
             _answer(question, side, work, asked_for, severity)
@@ -235,7 +235,7 @@ def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]
         return None, [str(error)]
 
 
-def _emit(form: str, question: inputs.Question, side: Side) -> None:
+def _emit(form: str, question: inputs.Question, side: Side, work: Workload) -> None:
     """The plan's launch as a deployment file, with what was typed of it that says nothing to a plan."""
     from hybridcalc.engines.document import launch_of
     from hybridcalc.hardware import gpu_id
@@ -246,7 +246,7 @@ def _emit(form: str, question: inputs.Question, side: Side) -> None:
     launch = launch_of(engine, side.model, side.asked.args.given())
     words = question.launch.words
     typed = words[1:] if question.launch.strict and not words[0].startswith("-") else words  # without MODEL
-    typer.echo(of_launch(form, engine, side.asked.args, launch, card, typed), nl=False)
+    answers.write_out(form, of_launch(engine, side.asked.args, launch, card, typed), work, question.known)
 
 
 def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":

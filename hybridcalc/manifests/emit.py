@@ -61,6 +61,11 @@ class Emitted(NamedTuple):
         return self.nodes == 1 and self.gpu is not None and self.gpus * self.replicas <= find_gpu(self.gpu).node
 
     @property
+    def seen(self) -> str | None:
+        """The GPUs of a node, as an option names them."""
+        return None if self.gpu is None else f"{self.gpus // self.nodes}x{self.gpu}"
+
+    @property
     def starter(self) -> Starter:
         """What starts the engine."""
         return ENGINES.rows[self.engine.name].starter
@@ -109,7 +114,6 @@ def emitted(form: str, launch: Emitted) -> str:
 
 
 def of_launch(
-    form: str,
     engine: Engine,
     args: Any,
     launch: Mapping[str, Any],
@@ -117,16 +121,16 @@ def of_launch(
     typed: Sequence[str] = (),
     about: str = "",
     version: str = "",
-) -> str:
-    """The text of a deployment of ``args``, whose ``launch`` line is known, with words that were ``typed`` of it that a
-    plan passes over. Raises InputError as `emitted`.
+) -> Emitted:
+    """What is to be written of ``args``, whose ``launch`` line is known, with words that were ``typed`` of it that a
+    plan passes over.
     """
     ranks, words = engine.ranks(args), tuple(launch["argv"])
     nodes = 1 if gpu is None else nodes_of(engine, args, ranks, find_gpu(gpu).node)
     own = _typed_model(engine, typed)
     words = (*words[: len(_started(engine))], *own, *words[len(engine.command("MODEL")) :]) if own else words
     version, more = version or engine.release(args.engine_version), tuple(engine.flags.passed_over(typed))
-    return emitted(form, Emitted(engine, version, words, launch["env"], ranks, gpu, 1, about, nodes, more))
+    return Emitted(engine, version, words, launch["env"], ranks, gpu, 1, about, nodes, more)
 
 
 class Role(NamedTuple):
