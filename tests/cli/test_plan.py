@@ -257,6 +257,15 @@ def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does()
     assert "cannot" not in mended.get("HC016", {"message": ""})["message"]
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "warned"), [("gpt-oss-120b", "h100", False), ("qwen3.5-0.8b", "8xh200", True)]
+)
+def test_what_is_not_charged_is_held_against_the_headroom(model: str, gpu: str, warned: bool) -> None:
+    """1 GiB of 13.4 is no matter, however little is left for the pools; 4 GiB of 15.8 are."""
+    done = run("plan", model, "--engine", "sglang", "--gpu", gpu, "-L", "8k", "--json", "--fail-on", "never").document
+    assert ("HC016" in {each["rule"] for each in done["findings"]}) == warned
+
+
 REFUSED = {
     "strategy": ((*K3, "--strategy", "no_buffer", *REST), "HC003", "strategy"),
     "memory below zero": ((*K3, "--rest", "-7.96GiB"), "HC001", "solve"),

@@ -27,7 +27,8 @@ from hybridcalc.units import GIB, format_bytes
 
 IDLE_PERCENT = 25.0
 SCRATCH_SHARE = 0.25
-UNCHARGED_SHARE = 0.05
+UNCHARGED_SHARE, HEADROOM_SHARE = 0.05, 0.2
+"""What is not charged and goes unsaid: less of the memory left, and of the headroom where that is known."""
 GAIN_SHARE = 1.2
 KEPT_SHARE = 0.5
 LAZY = "extra_buffer_lazy"
@@ -228,7 +229,7 @@ def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     over_gib, headroom, args = plan.uncharged_bytes / GIB, plan.rest.headroom_gib, plan.args
-    if over_gib < UNCHARGED_SHARE * plan.rest.likely_gib and (headroom is None or over_gib < headroom):
+    if over_gib < (UNCHARGED_SHARE * plan.rest.likely_gib if headroom is None else HEADROOM_SHARE * headroom):
         return
     worst = max(plan.budget, key=lambda line: line.allocated_bytes - line.charged_bytes)
     over = worst.allocated_bytes - worst.charged_bytes
@@ -392,8 +393,10 @@ RULES: tuple[Rule, ...] = (
     Rule("HC015", "warning", "declared state dtype is not read",
          "Only some classes read mamba_ssm_dtype; none reads mamba_ssm_cache_dtype; the default is float32.",
          "SGLang configs/mamba_utils.py", _unread_dtype, place=("--mamba-ssm-dtype",)),
-    Rule("HC016", "warning", "uncharged memory", "Buffers that the solver does not price come out of the headroom.",
-         "SGLang mem_cache/memory_pool.py", _uncharged, needs=(MEMORY,), place=("--mem-fraction-static",)),
+    Rule("HC016", "warning", "uncharged memory",
+         "Buffers that the solver does not price come out of the headroom: a fifth of it, or a twentieth of the memory "
+         "left where the headroom is not known.", "SGLang mem_cache/memory_pool.py", _uncharged, needs=(MEMORY,),
+         place=("--mem-fraction-static",)),
     Rule("HC017", "warning", "draft states take much of the memory",
          "Every request that can run holds D states, used or not: (R + 1) x D x state.",
          "SGLang mem_cache/memory_pool.py", _scratch, needs=(MEMORY,)),
