@@ -76,6 +76,16 @@ def idle_in_words(ranks: int, gpus: str) -> str:
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {gpus}: the others idle"
 
 
+def beyond_node(gpus: int | None, card: "Gpu | None") -> tuple[str, str] | None:
+    """What is said of more GPUs for one node than it holds of that preset, and what to write; None where it holds them,
+    or nobody knows.
+    """
+    if gpus is None or card is None or gpu_id(card.source) is None or gpus <= card.node:
+        return None
+    said = f"{gpus} GPUs are asked for on one node, which holds {card.node} of {card.source}"
+    return said, f"ask for {gpus_in_words(card.node)} a node, on {-(-gpus // card.node)} nodes"
+
+
 @cache
 def shipped_gpus() -> dict[str, dict[str, Any]]:
     """Every shipped GPU preset by id, as plain data."""

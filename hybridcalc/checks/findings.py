@@ -260,6 +260,9 @@ FILE_RULES = (
     Rule("HC080", "error", "a line of flags that belongs to no command",
          "The line above does not end in a backslash: the server starts without these flags, and the shell looks for a "
          "command of their name.", "POSIX shell command language"),
+    Rule("HC081", "warning", "more GPUs than a node holds",
+         "No node has them: a pod waits for ever, a container does not start. As many as the preset of the GPU says "
+         "(gpus_per_node), else 8.", "docs/presets.md"),
 )  # fmt: skip
 
 

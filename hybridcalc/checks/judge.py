@@ -79,6 +79,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     if args is not None:
         card = card_of(known.gpu)
         args = engine.seeing(args, hardware.gpus or (card is not None and card.cards) or 1)
+        findings += _node_holds(deployment, known.gpu)
         findings += _gpu_count(deployment, engine, args, words, unsure, known.gpu)
     if args is None:
         waiting = (("all", ("flags that can be read",)),)
@@ -313,6 +314,16 @@ def _certain_gpu(label: str | None) -> str | None:
 def _unclear(label: str | None) -> str | None:
     """A label that names no GPU for certain, so that no preset of that name is taken for it."""
     return f"{printable(label[:40])}, of which there are several" if label is not None else None
+
+
+def _node_holds(deployment: Deployment, named: str | None) -> list[Located]:
+    """More GPUs than a node of that card holds, where one alone is asked for them."""
+    from hybridcalc.hardware import beyond_node
+
+    hardware = deployment.hardware
+    many = beyond_node(hardware.gpus, card_of(named)) if hardware.nodes == 1 else None
+    place = hardware.gpus_place or deployment.place
+    return [] if many is None else [located_at(Finding("HC081", "warning", *many), place, deployment)]
 
 
 def _gpu_count(

@@ -161,3 +161,26 @@ def test_a_worker_of_a_group_has_the_ranks_of_its_leader(tmp_path: Path) -> None
         leader, worker = present(check_file(str(path), Settings(), {})).checked
         assert [item.finding.message for item in leader.findings] == []
         assert [item.finding.message for item in worker.findings] == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "gpus", "nodes", "said"),
+    [
+        ("NVIDIA-H200", 16, 1, "16 GPUs are asked for on one node, which holds 8 of NVIDIA H200"),
+        ("NVIDIA-H200", 8, 1, ""),
+        ("NVIDIA-GB200", 8, 1, "8 GPUs are asked for on one node, which holds 4 of"),
+        ("NVIDIA-H200", 16, 2, ""),
+        ("a-card-nobody-knows", 16, 1, ""),
+    ],
+)
+def test_one_pod_asks_for_no_more_gpus_than_a_node_holds(
+    tmp_path: Path, label: str, gpus: int, nodes: int, said: str
+) -> None:
+    pod = (
+        "kind: Pod\nspec:\n  nodeSelector: {nvidia.com/gpu.product: LABEL}\n  containers:\n"
+        f"    - command: [sglang, serve, kimi-k3, --tp, '{gpus * nodes}', --nnodes, '{nodes}']\n"
+        f"      resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}\n"
+    )
+    told = found(check(tmp_path, pod.replace("LABEL", label), "pod.yaml"))
+    assert ("HC081" in told) == bool(said)
+    assert not said or told["HC081"][2].startswith(said)
