@@ -10,6 +10,7 @@ import typer
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
+from hybridcalc.cli.launch_text import launch_of
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand, pace_known
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
@@ -113,7 +114,7 @@ def _lines(targets: list[str], outside: dict[str, str]) -> Iterator[Line]:
     """The launches of every target. Raises InputError for a target that has none, or that cannot be read."""
     for number, target in enumerate(targets, 1):
         if len(target.split()) > 1 and not os.path.lexists(target):
-            yield Line(f"line {number}", ENGINES.launch(target))
+            yield Line(f"line {number}", launch_of([target]))
         else:
             yield from _in_files(target, outside)
 

@@ -9,14 +9,16 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, printable, quoted
+from hybridcalc.shell.flags import values_after
 
 if TYPE_CHECKING:
+    from hybridcalc.engines.engine import Engine
     from hybridcalc.shell.launch import Launch
 
 LARGEST_SCRIPT_BYTES = 2**20
@@ -36,12 +38,45 @@ def launch_of(words: list[str]) -> Launch:
             return found[0].launch
     text = _launch_text(words)
     try:
-        return ENGINES.launch(text)
+        return _configured(ENGINES.launch(text), script_of(words))
     except InputError as error:
         if script_of(words) is None:
             raise
         error.message = f"{place_in(words[0])}: {error.message}"
         raise
+
+
+def _configured(launch: Launch, script: str | None) -> Launch:
+    """With the flags of its ``--config`` file, which lies where a typed line says, or beside its script."""
+    named = values_after(launch.words, ("--config",))
+    if not named:
+        return launch
+    from hybridcalc.manifests.find import with_config
+
+    return with_config(launch, script or named[0])
+
+
+def gpus_seen(line: Launch) -> int | None:
+    """How many GPUs a launch line sees, where it says which."""
+    if line.gpus is None and not any(name.endswith("_VISIBLE_DEVICES") for name in line.env):
+        return None
+    from hybridcalc.shell.containers import visible
+
+    seen = visible(line.gpus, line.env)
+    return None if seen is None else seen.gpus
+
+
+def overruled(engine: Engine, words: Sequence[str], before: int, env: Mapping[str, str]) -> Iterator[str]:
+    """What the last words, so many of which stood ``before`` the ``--``, say in place of the launch line's own."""
+    table, line = engine.flags.by_spelling, words[: len(words) - before]
+    fields = {table[name].field: name for word in words[len(line) :] if (name := word.partition("=")[0]) in table}
+    if not fields:
+        return
+    with contextlib.suppress(InputError):  # a line that says nothing without them
+        said, counts = (engine.read(each, env, [])[1].given() for each in (line, words))
+        for field, name in fields.items():
+            if field in said and said[field] != counts.get(field):
+                yield f"{name} before the -- counts, not the {said[field]} of the launch line"
 
 
 def _without_shell(words: list[str]) -> list[str]:

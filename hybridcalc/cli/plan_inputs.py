@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 100
 MOST_SHOWN = 4
-TOO_FEW, UNKNOWN_FLAG = "HC070", "HC071"
+TOO_FEW, UNKNOWN_FLAG, BEYOND_NODE = "HC070", "HC071", "HC081"
 _FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -39,7 +39,8 @@ class LaunchWords(NamedTuple):
 
     ``strict`` words were typed for this command, where a flag nobody knows is a mistake; the others come from a launch
     line, whose engine may be newer than the list of its flags. ``mounted`` is what a container finds where the line
-    looks for its model, ``script`` the file that the line stands in.
+    looks for its model, ``script`` the file that the line stands in, ``before`` how many of the words, the last, stood
+    before the ``--``.
     """
 
     words: tuple[str, ...]
@@ -47,6 +48,7 @@ class LaunchWords(NamedTuple):
     strict: bool
     mounted: str | None = None
     script: str | None = None
+    before: int = 0
 
 
 class Asked(NamedTuple):
@@ -111,7 +113,10 @@ class Question(NamedTuple):
         """What to know of the words: ignored, without effect, or read by another release's rules."""
         names = {word.partition("=")[0] for word in self.launch.words if word.startswith("-")}
         uncounted = dict.fromkeys(why for name, why in UNCOUNTED.items() if name in names)
-        said = (self.assumed, asked.taken, asked.uneven, *uncounted)
+        from hybridcalc.cli.launch_text import overruled
+
+        own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
+        said = (self.assumed, asked.taken, asked.uneven, *uncounted, *own)
         return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
@@ -120,9 +125,11 @@ class Question(NamedTuple):
         """
         found: list[Finding] = []
         ranks = self.engine.ranks(asked.args) if self.gpus is not None and self.engine.ranked else 0
-        if self.gpus is not None and ranks > self.gpus:
-            from hybridcalc.hardware import few_in_words, gpus_in_words
+        from hybridcalc.hardware import beyond_node, few_in_words, gpus_in_words
 
+        if (many := beyond_node(self.gpus, self.known.gpu)) is not None:
+            found.append(Finding(BEYOND_NODE, "warning", *many))
+        if self.gpus is not None and ranks > self.gpus:
             fix = f"let it see {gpus_in_words(ranks)}, or run fewer ranks"
             found.append(Finding(TOO_FEW, "error", few_in_words(ranks, gpus_in_words(self.gpus)), fix))
         if asked.unknown:
@@ -201,23 +208,14 @@ def question(
     said = launch_words(
         options.spelt_for(served, words), line, env, own, served.flags, served.model_flag, served.environment, command
     )
-    if launch is not None and len(launch) == 1:
-        from hybridcalc.cli.launch_text import script_of
+    seen = None
+    if launch is not None and line is not None:
+        from hybridcalc.cli.launch_text import gpus_seen, script_of
 
-        said = said._replace(script=script_of(launch))
+        said, seen = said._replace(script=script_of(launch)), gpus_seen(line)
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, _visible(line))
-
-
-def _visible(line: "Launch | None") -> int | None:
-    """How many GPUs a launch line sees, where it says which."""
-    if line is None or (line.gpus is None and not any(name.endswith("_VISIBLE_DEVICES") for name in line.env)):
-        return None
-    from hybridcalc.shell.containers import visible
-
-    seen = visible(line.gpus, line.env)
-    return None if seen is None else seen.gpus
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, seen)
 
 
 def _gpu(_: str, text: str) -> "Gpu":
@@ -246,11 +244,13 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    if launch is None or (len(launch) != 1 and not "".join(launch[:1]).endswith("sh")):
-        return None if launch is None else ENGINES.launch(launch)
-    from hybridcalc.cli.launch_text import launch_of
+    if launch is None:
+        return None
+    if len(launch) == 1 or launch[0].endswith("sh") or any(word.startswith("--config") for word in launch):
+        from hybridcalc.cli.launch_text import launch_of
 
-    return launch_of(launch)
+        return launch_of(launch)
+    return ENGINES.launch(launch)
 
 
 def engine_of(asked: str | None, line: "Launch | None", words: Iterable[str] = ()) -> str:
@@ -288,7 +288,7 @@ def launch_words(
         words = [model_flag, *words]
     said = (word for word in line.words if word not in ELISIONS)
     mounted = str(line.model) if line.model is not None else None
-    return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted)
+    return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted, before=len(words))
 
 
 def environment_words(words: list[str], known: frozenset[str]) -> dict[str, str]:

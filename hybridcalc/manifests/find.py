@@ -21,6 +21,7 @@ from hybridcalc.manifests.placement import on_nodes
 from hybridcalc.manifests.records import Deployment, Passed, Trouble, filled
 from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
 from hybridcalc.shell.evaluate import Shell
+from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.variables import Outside
 
@@ -196,12 +197,22 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
     found: list[Deployment] = []
     for deployment in form.read(text, outside, beside):
         whole = filled(deployment, outside, {}, variables=False)
-        if any(word.startswith("--config") for word in whole.words):
-            from hybridcalc.manifests.documents import configured
-
-            whole = whole._replace(launch=configured(whole.launch, beside))
+        whole = whole._replace(launch=_configured(whole.launch, beside))
         found.append(whole._replace(hardware=in_container(whole.launch, whole.hardware)))
     return tuple(on_nodes(found))
+
+
+def with_config(launch: Launch, path: str) -> Launch:
+    """A launch with the fields of its ``--config`` file, where that lies beside ``path``."""
+    return _configured(launch, _Beside(path))
+
+
+def _configured(launch: Launch, beside: "_Beside") -> Launch:
+    if not any(word.startswith("--config") for word in launch.words):
+        return launch
+    from hybridcalc.manifests.documents import configured
+
+    return configured(launch, beside)
 
 
 def _read_script(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:

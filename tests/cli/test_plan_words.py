@@ -187,3 +187,33 @@ def test_a_path_that_says_fp8_is_planned_with_fp8(served: str) -> None:
     document = run("plan", "--gpu", "h200", "-L", "8k", "--json", "--", *line).document
     named = run("plan", "Qwen/Qwen3.6-27B-FP8", "--engine", "vllm", "--gpu", "h200", "--json").document
     assert document["memory"]["weights_gib"] == named["memory"]["weights_gib"] < 30
+
+
+def test_a_config_file_is_read_as_check_reads_it(tmp_path: Path) -> None:
+    """What --emit wrote, typed with any path, or beside the script that names it; what the line says itself wins."""
+    config, script = tmp_path / "server.yaml", tmp_path / "serve.sh"
+    config.write_text(run("plan", "qwen3.6-27b", "--gpu", "h100", "--tp", "2", "--emit", "sglang-yaml").out)
+    script.write_text("sglang serve --config server.yaml\n")
+    asked = ("plan", "--gpu", "h100", "-L", "8k", "--json", "--fail-on", "never")
+    plain = run(*asked, "--", *["sglang", "serve", "--model-path", "Qwen/Qwen3.6-27B", "--tp", "2"]).document
+    for line in (("sglang", "serve", "--config", str(config)), (f"sglang serve --config={config}",), (str(script),)):
+        assert run(*asked, "--", *line).document["requests"] == plain["requests"]
+    more = run(*asked, "--", "sglang", "serve", "--config", str(config), "--tp", "4").document
+    assert more["arguments"]["tp_size"] == 4
+    gone = run(*asked, "--", "sglang", "serve", "--config", str(tmp_path / "none.yaml"))
+    assert (gone.code, "give its flags in its place" in gone.err) == (2, True)
+
+
+def test_what_a_flag_before_the_dashes_overrules_is_said() -> None:
+    line = "sglang serve --model-path Qwen/Qwen3.6-27B --tp 2 --mem-fraction-static 0.8"
+    asked = ("plan", "--gpu", "h100", "-L", "8k", "--json", "--fail-on", "never")
+    notes = run(*asked, "--tp", "4", "--mem-fraction-static", "0.8", "--", *line.split()).document["notes"]
+    told = [note for note in notes if "before the --" in note]
+    assert told == ["--tp before the -- counts, not the 2 of the launch line"]
+
+
+def test_a_container_that_asks_for_more_gpus_than_a_node_holds_is_warned_of() -> None:
+    line = "docker run --gpus 16 lmsysorg/sglang:v0.5.23 sglang serve --model-path moonshotai/Kimi-K3 --tp 16"
+    for gpu, warned in (("b200", True), ("300GiB", False)):
+        done = run("plan", "--gpu", gpu, "-L", "8k", "--json", "--fail-on", "never", "--", *line.split()).document
+        assert ("HC081" in {each["rule"] for each in done["findings"]}) == warned

@@ -251,3 +251,10 @@ def test_a_folder_is_loaded_as_a_folder() -> None:
     """The launch line names the folder, whose config.json alone no engine loads."""
     found = fitted("examples/qwen3.5-27b", length=8192, concurrency=4, gpu="h100", engine="vllm")
     assert found.to_records()[0]["launch"]["argv"][2] == "examples/qwen3.5-27b"
+
+
+def test_a_server_has_room_for_an_answer() -> None:
+    """A request of one token is a prompt; --max-model-len 1 would leave none for what follows."""
+    made = hybridcalc.fit("qwen3.6-27b", length=1, concurrency=1, gpu="h100", engine="vllm").deployments[0]
+    words = made.launch["argv"]
+    assert words[words.index("--max-model-len") + 1] == "2"

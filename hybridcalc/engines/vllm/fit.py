@@ -24,6 +24,8 @@ from hybridcalc.engines.vllm.planner import Prepared, prepare, size
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, MOST_SLOTS
 
+LEAST_LENGTH = 2
+"""Tokens that a server holds at least: one of a prompt, one of an answer."""
 STAGES = (1, 2, 4)
 """Pipeline stages that are tried."""
 WORKERS = (1, 2, 4, 8, 16)
@@ -86,7 +88,8 @@ def _axes(model: Architecture, args: EngineArgs, allowed: frozenset[str]) -> Axe
 
 
 def _started(args: EngineArgs, workload: Workload) -> EngineArgs:
-    return args.changed(max_model_len=workload.longest or None, max_num_seqs=1)
+    longest = max(workload.longest, LEAST_LENGTH) if workload.longest else None
+    return args.changed(max_model_len=longest, max_num_seqs=1)
 
 
 def _request_bytes(model: Architecture, args: EngineArgs, workload: Workload) -> Fraction:
