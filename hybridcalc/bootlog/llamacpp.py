@@ -133,6 +133,7 @@ FORMS = (
           ("unified", "kv_unified = '{word}")),
          160, spelt("n_slots") + IS + rb"(?=[0-9]{1,4}" + SPACE + rb",)", repeats=True, mark=True, mends=True),
     Form("slots", "initializing slots", (("n_slots", "n_slots = {count}"),), 120),
+    Form("slots", "new slot, n_ctx", (("n_ctx_slot", "n_ctx = {count}"),), 60, repeats=True),
     Form("prompt_cache", "prompt cache is enabled, size limit:", (("limit", "size limit: {size}"),), 80, bare=True,
          repeats=True, mark=True),
     Form("checkpoint", "created context checkpoint",

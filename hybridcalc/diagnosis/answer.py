@@ -262,7 +262,7 @@ RULES = (
     Rule("HC143", "warning", "graph sizes were capped to the blocks", "Batches beyond run without a graph.",
          "vLLM config/compilation.py"),
     Rule("HC151", "warning", "a request does not fit the cells", "A sequence holds at most as many tokens as there are "
-         "cells.", "llama.cpp src/llama-kv-cache.cpp"),
+         "cells, and a slot as many as the model was trained for.", "llama.cpp src/llama-kv-cache.cpp"),
     Rule("HC150", "note", "llama.cpp keeps its states in fp32", "R (convolution) and S of every cell.",
          "llama.cpp src/llama-memory-recurrent.cpp"),
     Rule("HC152", "note", "why so few layers are on the device",

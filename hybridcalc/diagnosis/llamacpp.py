@@ -21,7 +21,7 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, finding, whole_range
 from hybridcalc.diagnosis.boot import Causes, failures
-from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, fitting, mismatches, named, states
+from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, MIB, format_bytes
@@ -298,8 +298,8 @@ def _fitted(answer: Diagnosis) -> None:
     target, reduced = boot.size("fit_target", "target"), boot.of("fit_context")
     said = f"{_mib(use.value)} MiB were projected, {_mib(free.value)} MiB are free"
     said += f", {_mib(target.value)} MiB of it to be left" if target is not None else ""
-    for context in reduced[:1]:
-        said += f"; the context went from {context.get('from'):,} to {context.get('to'):,} tokens"
+    for one in reduced[:1]:
+        said += f"; the context went from {one.get('from'):,} to {one.get('to'):,} tokens"
     few = layers[0] is not None and layers[1] is not None and layers[0] < layers[1]
     fix = "a smaller quantization, -ctk q8_0 -ctv q8_0 or a shorter -c leave room for more" if few else ""
     answer.find("HC152", f"{on_device}: {said}" if on_device else said, fix)
@@ -361,10 +361,19 @@ def _requests(
     slots = slots or answer.boot.count("context", "n_seq_max")
     length, wanted = question.workload.mean_length, question.workload.wanted
     said, admitted = list[str](), slots
-    cells, streams = (found[0].cells, found[0].streams) if found else _context(answer.boot, slots)
+    cells, streams = (found[0].cells, found[0].streams) if found else context(answer.boot, slots)
     if cells and length is not None:
-        tokens = f"{int(length):,} tokens"
-        if 0 < cells < length:
+        tokens, model = f"{int(length):,} tokens", _model(answer.boot, question)
+        slot = answer.boot.count("slots", "n_ctx_slot") or (model.max_context if model is not None else None)
+        if slot is not None and slot < length <= cells:
+            over = f"a request of {tokens} does not fit a slot of {slot:,} tokens"
+            unused = cells * max(1, streams) - slot * (slots or 1)
+            more = f", as trained: {unused:,} cells are never used" if unused > 0 else ""
+            fix = "shorten the requests" if more else "fewer slots (-np), or a larger -c"
+            answer.find("HC151", f"{over}{more}", fix)
+            said.append(over)
+            admitted = 0
+        elif 0 < cells < length:
             many = " of a stream" if streams > 1 else ""
             need = f"-c {int(length) * max(1, streams)}" + (
                 " at least" if streams > 1 else " at least for each sequence"
@@ -395,18 +404,6 @@ def _requests(
     elif admitted:
         said.append(f"{requests_text(wanted)} fit {admitted} slots")
     return said
-
-
-def _context(boot: Boot, slots: int | None) -> tuple[int, int]:
-    """Tokens that a sequence may have by the context's own lines, 0 where they do not say; and of how many streams,
-    0 where that is not said.
-    """
-    each = boot.count("slots", "n_ctx_slot") or boot.count("context", "n_ctx_seq") or 0
-    for one in boot.of("context"):  # a runner of Ollama says both in one line, and shares the tokens out
-        n_ctx, sequences = one.count("n_ctx"), one.count("n_seq_max")
-        each = each or (n_ctx // sequences if n_ctx and sequences else 0)
-    unified = "true" in (boot.word("context", "unified"), boot.word("slots", "unified"))
-    return each, 1 if unified else slots or 0
 
 
 def _host_refused(boot: Boot, error: Record) -> Finding:

@@ -246,3 +246,15 @@ def _copies(model: Architecture, held: States) -> int | None:
 
 def _within(size: int, bounds: Range) -> bool:
     return bounds[0] <= size <= bounds[1]
+
+
+def context(boot: Boot, slots: int | None) -> tuple[int, int]:
+    """Tokens that a sequence may have by the context's own lines, 0 where they do not say; and of how many streams,
+    0 where that is not said.
+    """
+    each = boot.count("slots", "n_ctx_slot") or boot.count("context", "n_ctx_seq") or 0
+    for one in boot.of("context"):  # a runner of Ollama says both in one line, and shares the tokens out
+        n_ctx, sequences = one.count("n_ctx"), one.count("n_seq_max")
+        each = each or (n_ctx // sequences if n_ctx and sequences else 0)
+    unified = "true" in (boot.word("context", "unified"), boot.word("slots", "unified"))
+    return each, 1 if unified else slots or 0

@@ -70,7 +70,7 @@ def _settings(slots: Sequence[Mapping[str, Any]], props: Mapping[str, Any]) -> d
     lengths = [count_of(each, "n_ctx") for each in slots]
     own = props.get("default_generation_settings")
     length = max(lengths, default=0) or (count_of(own, "n_ctx") if isinstance(own, Mapping) else 0)
-    said = {"n_seq_max": count_of(props, "total_slots") or len(slots), "n_ctx_seq": length}
+    said = {"n_seq_max": count_of(props, "total_slots") or len(slots), "n_ctx_slot": length}
     return {name: value for name, value in said.items() if value}
 
 

@@ -65,7 +65,7 @@ def asked(
     )
     if model is not None:
         token, state = _saved(_ready(model, args, 1))
-        server = server._replace(token_bytes=token, state_bytes=state)
+        server = server._replace(token_bytes=token, state_bytes=state, trained=model.max_context)
     context = options["max_total_tokens"]
     slots, running = options["slots"] or 1, options["running"]
     return Settings("llama.cpp", slots, running, kv_tokens=context, server=server), args

@@ -32,6 +32,7 @@ HALF, QUARTER = 0.5, 0.25
 class SlotServer(NamedTuple):
     """The server's settings. ``cache_bytes``: of the host cache, 0 none, NO_LIMIT; a saved prompt takes
     ``token_bytes`` a token, ``state_bytes`` and as much for each checkpoint. ``unified``: slots share their KV.
+    ``trained``: tokens that the model was trained for, of which no slot has more; None if unknown.
     """
 
     similarity: float = 0.1
@@ -43,6 +44,7 @@ class SlotServer(NamedTuple):
     cache_bytes: int = 0
     token_bytes: int = 0
     state_bytes: int = 0
+    trained: int | None = None
 
 
 class Prompt(NamedTuple):
@@ -166,14 +168,20 @@ class SlotCache(PrefixCache):
 
     def _check(self, prompt: int, total: int) -> None:
         """Raise InputError for a request that no slot's context holds."""
-        if self.context is None:
+        trained, each = self.server.trained, self.context
+        if each is not None and not self.server.unified:
+            each = -(-(each // self.slots) // PADDING) * PADDING
+        capped = trained is not None and (each is None or trained < each)
+        each = trained if capped else each
+        if each is None:
             return
-        each = self.context if self.server.unified else -(-(self.context // self.slots) // PADDING) * PADDING
         if prompt >= each or total > each:
             what, tokens = ("a prompt", prompt) if prompt >= each else ("a request", total)
             raise InputError(
                 f"{what} of {tokens:,} tokens does not fit a slot, whose context is {each:,}",
-                fix="write a larger -c" + ("" if self.server.unified else ", or fewer slots"),
+                fix="shorten the requests: the model was trained for no more"
+                if capped
+                else "write a larger -c" + ("" if self.server.unified else ", or fewer slots"),
             )
 
     def _pick(self, ids: Ids, ends: Ends, prompt: int) -> tuple[int, bool]:

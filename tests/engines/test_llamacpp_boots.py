@@ -93,7 +93,7 @@ def test_every_printed_buffer_is_planned(kind: str, name: str, tmp_path: Path) -
     tensors = read_header(path).tensors
     held = max(tensor.offset + tensor.bytes for tensor in tensors) / MIB
     assert printed(log, "model") == [pytest.approx(held, abs=0.0051)]
-    assert f"n_slots = {ready.sequences}, n_ctx_slot = {min(ready.n_ctx_seq, model.max_context or 0)}," in log
+    assert f"n_slots = {ready.sequences}, n_ctx_slot = {ready.slot_tokens}," in log
     (compute,), bounds = printed(log, "compute"), compute_buffer(ready)
     assert bounds is not None and bounds.low <= (compute + 0.005) * MIB and (compute - 0.005) * MIB <= bounds.high
     checkpoints = set(re.findall(r"created context checkpoint .* size = ([\d.]+) MiB", log))

@@ -103,7 +103,7 @@ def test_slots_that_share_their_cells_are_not_counted_each(tmp_path: Path) -> No
     assert alone["tokens_per_request"] > 0
     assert told["T"] == 65536
     assert "--kv-unified" in told["suggestions"][0]["flags"]
-    assert other["planned_from"] == "the launch line is another server's: n_ctx_seq is 65,536 here, planned 2,048"
+    assert other["planned_from"] == "the launch line is another server's: n_ctx_slot is 65,536 here, planned 2,048"
 
 
 def test_prefixes_that_a_real_server_finds_again_are_counted(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ SERVERS = st.builds(
     cache_bytes=st.sampled_from((0, 60, 150, 400, NO_LIMIT)),
     token_bytes=st.sampled_from((1, 3)),
     state_bytes=st.sampled_from((5, 20)),
+    trained=st.none(),
 )
 
 

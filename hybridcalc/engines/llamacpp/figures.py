@@ -110,7 +110,7 @@ class Figures(SharedFigures):
         length, ready = self.workload.mean_length, self.ready
         if length is None:
             return ready.sequences
-        if self.workload.longest > ready.n_ctx_seq:
+        if self.workload.longest > ready.slot_tokens:
             return 0
         return ready.sequences if ready.streams > 1 else int(ready.n_ctx // length)
 
@@ -256,6 +256,7 @@ class Figures(SharedFigures):
         return {
             "n_ctx": ready.n_ctx,
             "n_ctx_seq": ready.n_ctx_seq,
+            "n_ctx_slot": ready.slot_tokens,
             "n_seq_max": ready.sequences,
             "streams": ready.streams,
             "kv_layers": sum(cache.layers for cache in ready.caches if cache.name != "index"),

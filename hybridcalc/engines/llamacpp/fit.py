@@ -18,7 +18,7 @@ from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextParams
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, compute_buffer, header_of, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, placed
-from hybridcalc.engines.llamacpp.planner import Prepared, prepare
+from hybridcalc.engines.llamacpp.planner import Prepared, padded, prepare
 from hybridcalc.engines.llamacpp.server_plan import plan
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Nodes, Shape
 from hybridcalc.engines.suggest import Change
@@ -79,8 +79,7 @@ def _request_bytes(model: Architecture, args: ContextParams, workload: Workload)
 
 def _slots(args: ContextParams, workload: Workload, slots: int) -> ContextParams:
     """So many streams, each as long as the longest request."""
-    padded = -(-max(1, workload.longest) // 256) * 256
-    return args.changed(n_seq_max=slots, n_ctx=padded * slots)
+    return args.changed(n_seq_max=slots, n_ctx=padded(max(1, workload.longest)) * slots)
 
 
 def _leanest(args: ContextParams) -> ContextParams:

@@ -2,11 +2,13 @@
 
     n_ctx_seq = pad256(n_ctx)                 unified: one stream that all sequences share
               = pad256(pad256(n_ctx) // n)    else: n streams, and n_ctx becomes n_ctx_seq x n
+    slot  = min(n_ctx_seq, trained length)    of the server; cells beyond it are allocated all the same
     KV    = layers x n_ctx_seq x streams x (row(K) + row(V))      a window's cells: pad256(min(n_ctx_seq, w + n_ubatch))
     state = layers x sequences x (1 + copies) x (r + s) x 4       always f32; copies for drafts to roll back to
 
 In the engine's order: llama_init_from_model, llama_context, create_memory. Source: src/llama-context.cpp,
-llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp, llama-memory-hybrid-idx.cpp (b11434).
+llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp, llama-memory-hybrid-idx.cpp,
+tools/server/server-context.cpp load_model (b11434).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -102,6 +104,11 @@ class Prepared(NamedTuple):
         return self.args.n_seq_max
 
     @property
+    def slot_tokens(self) -> int:
+        """Tokens of the longest request that a slot takes."""
+        return min(self.n_ctx_seq, self.model.max_context or self.n_ctx_seq)
+
+    @property
     def kv_bytes(self) -> int:
         """All KV of the context, a draft's left out."""
         return sum(cache.k_bytes + cache.v_bytes for cache in self.caches)
@@ -176,8 +183,8 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
         raise InputError(f"{model.name} names no trained length", fix="add -c TOKENS", flag="--ctx-size")
     n_batch = min(n_ctx, args.n_batch)
     n_ubatch = min(n_batch, args.n_ubatch)
-    n_ctx = _pad(n_ctx)
-    n_ctx_seq = n_ctx if args.kv_unified else _pad(n_ctx // args.n_seq_max)
+    n_ctx = padded(n_ctx)
+    n_ctx_seq = n_ctx if args.kv_unified else padded(n_ctx // args.n_seq_max)
     streams = 1 if args.kv_unified else args.n_seq_max
     flash = args.flash_attn_type != 0
     shapes = model.state.shapes(1) if model.state is not None else None
@@ -242,7 +249,8 @@ def _check_types(model: Architecture, args: ContextParams) -> None:
             )
 
 
-def _pad(tokens: int) -> int:
+def padded(tokens: int) -> int:
+    """So many cells at least, as a stream has them."""
     return -(-tokens // PADDING) * PADDING
 
 
@@ -277,7 +285,7 @@ def _caches(
         held = cells
         if name == "window" and not args.swa_full:
             shared = args.n_seq_max if args.kv_unified else 1
-            held = _pad(min(cells, (model.window or 0) * shared + n_ubatch))
+            held = padded(min(cells, (model.window or 0) * shared + n_ubatch))
         found.append(CellCache(name, held, streams, layers, _row(k, args.type_k), _row(v, args.type_v) if v else 0))
     width = _index_width(model)
     if width and model.attention_layers:

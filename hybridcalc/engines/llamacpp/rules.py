@@ -6,10 +6,11 @@ for in the figures of a launch.
 
 from collections.abc import Iterator
 
+from hybridcalc.deployment import requests_text
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.placement import caches_on_cards
-from hybridcalc.engines.llamacpp.planner import prepare
+from hybridcalc.engines.llamacpp.planner import padded, prepare
 from hybridcalc.errors import Write, printable
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
@@ -33,22 +34,53 @@ def _room(plan: Figures, **changed: int) -> str:
     return f" (KV and states of {need:.2f} GiB, {left:.2f} are left: layers go to the host)"
 
 
+def _enough(plan: Figures) -> str:
+    """What to write so that a slot holds the longest request: what is planned to do, else what layers make room for."""
+    for found in plan.suggestions:
+        if found.risk == "none":
+            return Write.flags(found.flags)
+    tokens = padded(plan.workload.longest) * plan.ready.streams
+    return Write("--ctx-size", tokens, _room(plan, n_ctx=tokens))
+
+
 def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
-    ready = plan.ready
-    if ready.streams < 2 or not plan.asked.args.n_ctx or ready.front is not None:
+    ready, longest = plan.ready, plan.workload.longest
+    if ready.streams < 2 or not plan.asked.args.n_ctx or ready.front is not None or _beyond(plan):
         return
-    longest = plan.workload.longest
     if longest <= ready.n_ctx_seq:
         return
+    shared = ", or -kvu: slots that share all of it" if longest <= ready.n_ctx else ""
     yield (
         f"-c {plan.args.n_ctx:,} is shared out: {ready.sequences} slots of {ready.n_ctx_seq:,} tokens, and requests "
         f"hold {longest:,}",
-        Write(
-            "--ctx-size",
-            longest * ready.sequences,
-            f"{_room(plan, n_ctx=longest * ready.sequences)}, or -kvu: slots that share all of it",
-        ),
+        _enough(plan) + shared,
     )
+
+
+def _beyond(plan: Figures) -> bool:
+    """Whether requests are longer than the model was trained for."""
+    trained = plan.model.max_context
+    return trained is not None and plan.workload.longest > trained
+
+
+def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
+    ready, asked, longest = plan.ready, plan.asked, plan.workload.longest
+    if ready.front is not None or longest <= ready.slot_tokens:
+        return
+    if _beyond(plan):
+        yield (
+            f"requests hold {longest:,} tokens, and a slot of {plan.model.name} has {plan.model.max_context:,} at "
+            "most, as trained, whatever -c says",
+            "shorten the requests",
+        )
+    elif not asked.args.n_ctx and asked.n_ctx_seq > ready.n_ctx_seq:
+        yield (
+            f"no -c: --fit shortens the trained context of {asked.n_ctx:,} tokens, a slot has {ready.n_ctx_seq:,}, and "
+            f"requests hold {longest:,}",
+            _enough(plan),
+        )
+    elif ready.streams == 1 or not asked.args.n_ctx:  # else HC210 says so
+        yield f"a slot has {ready.slot_tokens:,} tokens, and requests hold {longest:,}", _enough(plan)
 
 
 def _copied(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -82,28 +114,30 @@ def _checkpoints(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _starved(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.binding == "kv":
+    wanted = plan.workload.wanted
+    if plan.binding == "kv" and (wanted is None or wanted <= plan.requests):
         ready = plan.ready
         need = int(plan.workload.mean_length or 0) * ready.sequences
         yield (
-            f"{ready.sequences} slots share {ready.n_ctx:,} cells: {plan.concurrency} requests of "
+            f"{ready.sequences} slots share {ready.n_ctx:,} cells: {requests_text(plan.concurrency)} of "
             f"{plan.workload.describe()} fill them, and a long one starves the others",
             Write("--ctx-size", need, _room(plan, n_ctx=need)),
         )
 
 
 def _trained(plan: Figures) -> Iterator[tuple[str, str]]:
-    ready, asked, longest = plan.ready, plan.asked, plan.workload.longest
-    if asked.args.n_ctx or asked.n_ctx < LONG or not asked.caches:
-        return
-    if ready.n_ctx_seq < min(longest, asked.n_ctx_seq):
-        tokens = longest * ready.streams
+    ready, asked = plan.ready, plan.asked
+    over = ready.n_ctx - (ready.streams if ready.streams > 1 else ready.sequences) * ready.slot_tokens
+    if asked.args.n_ctx and over > 0 and asked.caches and ready.front is None:
+        most = ready.n_ctx - over
         yield (
-            f"no -c: --fit shortens the trained context of {asked.n_ctx:,} tokens, a slot has {ready.n_ctx_seq:,}, and "
-            f"requests hold {longest:,}",
-            Write("--ctx-size", tokens, f"{_room(plan, n_ctx=tokens)}, or fewer slots (-np)"),
+            f"a slot has {ready.slot_tokens:,} tokens, as trained: {over:,} of {ready.n_ctx:,} cells are never used, "
+            f"{format_bytes(ready.kv_bytes - prepare(plan.model, plan.args.changed(n_ctx=most)).kv_bytes)}",
+            Write("--ctx-size", most),
         )
-    elif plan.rest is None or not bounded(plan.rest):
+    if asked.args.n_ctx or asked.n_ctx < LONG or not asked.caches or plan.binding == "context":
+        return
+    if plan.rest is None or not bounded(plan.rest):
         yield (
             f"no -c: the context is the trained one, {ready.n_ctx:,} tokens and {format_bytes(ready.kv_bytes)} of KV, "
             "unless --fit shrinks it",
@@ -122,7 +156,14 @@ def _rounded(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted, ready = plan.workload.wanted, plan.ready
-    if wanted is not None and wanted > ready.sequences:
+    if wanted is not None and plan.requests < wanted <= ready.sequences and plan.binding == "kv":
+        tokens = wanted * plan.workload.longest
+        runs = "1 runs" if plan.requests == 1 else f"{plan.requests:,} run"
+        yield (
+            f"{requests_text(wanted)} are wanted, {runs}: {ready.sequences} slots share {ready.n_ctx:,} cells",
+            Write("--ctx-size", tokens, _room(plan, n_ctx=tokens)),
+        )
+    if wanted is not None and wanted > ready.sequences and not _beyond(plan):
         each = format_bytes(ready.sequence_state_bytes * (1 + ready.copies))
         if ready.front is not None:
             single = (
@@ -147,7 +188,8 @@ def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
         )
 
 
-def _spilled(plan: Figures) -> Iterator[tuple[str, str]]:
+def spilled(plan: Figures) -> Iterator[tuple[str, str]]:
+    """What --fit leaves to the host."""
     rest, args = plan.rest, plan.args
     if rest is None or not bounded(rest) or not args.offload_kqv:
         return
@@ -227,10 +269,12 @@ RULES = (
          "than the devices have, and --fit may not change them.", "llama.cpp common/fit.cpp", needs=(MEMORY,),
          place=("--ctx-size", "--parallel")),
     Rule("HC219", "warning", "layers are left to the host", "Weights, KV, states and compute buffers are more than the "
-         "devices have: --fit moves layers to the host until the rest fits.", "llama.cpp common/fit.cpp", _spilled,
+         "devices have: --fit moves layers to the host until the rest fits.", "llama.cpp common/fit.cpp", spilled,
          needs=(MEMORY,), place=("--ctx-size", "--parallel")),
-    Rule("HC210", "warning", "slots divide the context", "-c is the context of all slots together: -c 32768 -np 8 "
+    Rule("HC210", "error", "slots divide the context", "-c is the context of all slots together: -c 32768 -np 8 "
          "gives each 4,096.", SOURCE_CONTEXT, _divided, needs=(LENGTH,), place=("--ctx-size", "--parallel")),
+    Rule("HC223", "error", "requests longer than a slot", "A slot has the cells of its stream, and never more tokens "
+         "than the model was trained for.", SERVER, _too_long, needs=(LENGTH,), place=("--ctx-size",)),
     Rule("HC211", "note", "drafts multiply the states", "To roll a rejected draft back, a state is kept once for every "
          "token of it: MTP with 3 quadruples it.", "llama.cpp common/common.h need_n_rs_seq", _copied,
          place=("--spec-type", "--spec-draft-n-max")),
@@ -240,11 +284,12 @@ RULES = (
     Rule("HC213", "warning", "slots starve each other", "Slots of a unified cache share its cells: as many requests "
          "run as fit together.", SOURCE_CONTEXT, _starved, needs=(LENGTH,), place=("--ctx-size", "--kv-unified")),
     Rule("HC214", "warning", "the trained context", "Without -c the context is as long as the model was trained for, "
-         "whatever the requests hold.", SOURCE_CONTEXT, _trained, place=("--ctx-size",)),
+         "whatever the requests hold; cells of a slot beyond that are never used.", SERVER, _trained,
+         place=("--ctx-size",)),
     Rule("HC215", "note", "streams are rounded up", "Each stream is a multiple of 256 cells.", SOURCE_CONTEXT, _rounded,
          place=("--ctx-size", "--parallel")),
-    Rule("HC216", "error", "fewer slots than requests", "A request waits until a slot is free.", SERVER, _wanted,
-         needs=(WANTED,), place=("--parallel",)),
+    Rule("HC216", "error", "fewer requests run than wanted", "A request waits until a slot and its cells are free.",
+         SERVER, _wanted, needs=(WANTED,), place=("--parallel",)),
     Rule("HC217", "note", "states that are not rolled back", "Only some kinds of model keep copies of a state for "
          "drafts; others restore a checkpoint.", "llama.cpp src/llama-arch.cpp llm_arch_supports_rs_rollback",
          _not_rolled_back, place=("--spec-type",)),
@@ -254,7 +299,7 @@ RULES = (
     Rule("HC221", "warning", "a type of KV that is not used", "Before 0.30 Ollama takes a quantised "
          "OLLAMA_KV_CACHE_TYPE only beside OLLAMA_FLASH_ATTENTION, and no type but f16, q8_0 and q4_0.",
          "Ollama llm/server.go NewLlamaServer", _dropped_type, place=("OLLAMA_KV_CACHE_TYPE",)),
-    Rule("HC222", "warning", "prompts are cut", "Where nothing sets num_ctx, Ollama takes 4,096, 32,768 or 262,144 "
+    Rule("HC222", "error", "prompts are cut", "Where nothing sets num_ctx, Ollama takes 4,096, 32,768 or 262,144 "
          "tokens by the memory of all GPUs, and cuts what is longer.", "Ollama server/routes.go", _short,
          needs=(LENGTH,), place=("OLLAMA_CONTEXT_LENGTH", "--num-ctx")),
     Rule("HC218", "note", "placement by hand", "Of a file each tensor is followed, of a preset experts and layers.",

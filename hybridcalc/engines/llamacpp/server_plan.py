@@ -4,7 +4,6 @@ A context takes what was asked for: the plan is the same with and without a GPU,
 nobody set -c, --fit shrinks it to what does, to no less than --fit-ctx.
 """
 
-from functools import cached_property
 from typing import Any
 
 from hybridcalc.architecture import Architecture
@@ -18,7 +17,7 @@ from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.saved import ServerSlot, served
 from hybridcalc.engines.llamacpp.shrink import Shrunk, movable, shrunk
 from hybridcalc.errors import Refusal, Write
-from hybridcalc.findings import Step, Suggestion
+from hybridcalc.findings import Step
 from hybridcalc.units import GIB, format_bytes
 
 
@@ -33,11 +32,6 @@ class Plan(Shown, Figures):
         super().__init__(found.ready, workload)
         self.rest, self.asked = rest, asked
         self.offloaded, self.experts_on_host = found.offloaded, found.experts_on_host
-
-    @cached_property
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Other types of K and V, where the slots share too few cells or too much memory is asked for: not searched."""
-        return ()
 
     @property
     def notes(self) -> list[str]:

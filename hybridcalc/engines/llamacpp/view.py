@@ -23,11 +23,11 @@ def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
     ready = plan.ready
     slots = f"{ready.sequences} slot{'' if ready.sequences == 1 else 's'}"
-    each = f"{slots} of {ready.n_ctx_seq:,} tokens"
+    each = f"{slots} of {ready.slot_tokens:,} tokens"
     if ready.streams == 1 and ready.sequences > 1:
         each = f"{slots} share {ready.n_ctx:,} tokens"
     elif ready.sequences > 1:
-        each += f", {ready.sequences * ready.n_ctx_seq:,} in all"
+        each += f", {ready.sequences * ready.slot_tokens:,} in all"
     if ready.front is not None:
         each += f", by Ollama {ready.front.rules.version}"
     if plan.workload.lengths and plan.binding == "context":
@@ -126,7 +126,7 @@ def cells(plan: Plan) -> dict[str, str]:
     ready = plan.ready
     return {
         "slots": f"{ready.sequences}",
-        "tokens a slot": f"{ready.n_ctx_seq:,}" + (" shared" if ready.streams < ready.sequences else ""),
+        "tokens a slot": f"{ready.slot_tokens:,}" + (" shared" if ready.streams < ready.sequences else ""),
         "KV": format_bytes(ready.kv_bytes),
         "states": format_bytes(ready.state_bytes),
         "checkpoints": format_bytes(plan.checkpoints_bytes),
