@@ -101,7 +101,8 @@ def emitted(form: str, launch: Emitted) -> str:
     if write is None:
         own = f"{launch.engine.name}{CONFIG}"
         if form != own:
-            raise InputError(f"--emit {form}: this is a launch of {launch.engine.title}", fix=f"write {own}")
+            fix = f"write {own if own in forms() else ', '.join(PLAIN)}"
+            raise InputError(f"--emit {form}: this is a launch of {launch.engine.title}", fix=fix)
         write = _config
     about = f"# {launch.about}" if launch.about else ""
     if launch.replicas > 1 and form != "kubernetes" and not (form == "compose" and launch.together):

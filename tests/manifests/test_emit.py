@@ -146,6 +146,8 @@ def test_forms_that_cannot_be_are_refused() -> None:
     asked = ("plan", "qwen3.6-35b-a3b", "--gpu", "2xh100")
     assert "write sglang-yaml" in run(*asked, "--emit", "vllm-yaml").err
     assert "cmd, compose, kubernetes" in run(*asked, "--emit", "helm").err
+    served = ("--", *["llama-server", "-m", "qwen3.6-27b-Q4_K_M.gguf", "-c", "32768", "-np", "4"])
+    assert "write cmd, compose, kubernetes\n" in run("plan", "--gpu", "h100", "--emit", "vllm-yaml", *served).err
     assert "leave out --json" in run(*asked, "--emit", "cmd", "--json").err
     assert "write --emit cmd" in run("plan", "qwen3.6-35b-a3b", "--gpu", "mi300x", "--emit", "compose").err
 
