@@ -246,7 +246,7 @@ def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
     if launch is None:
         return None
-    if len(launch) == 1 or launch[0].endswith("sh") or any(word.startswith("--config") for word in launch):
+    if len(launch) == 1 or "".join(launch[:1]).endswith("sh") or any(word.startswith("--config") for word in launch):
         from hybridcalc.cli.launch_text import launch_of
 
         return launch_of(launch)
