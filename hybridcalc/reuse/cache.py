@@ -12,7 +12,6 @@ tiers.py's (SGLang), or another cache (``behind``, vLLM). Units: slots, tokens.
 Source: SGLang mem_cache/unified_radix_cache.py, mem_cache/unified_cache/components/mamba.py (0.5.23).
 """
 
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -109,20 +108,20 @@ class PrefixCache:
         junction = node.depth // grid * grid
         if not plain or prompt - hit > chunk:
             for depth in self.policy.prefill_states(hit, prompt, junction):
-                node = self._save(node, ids, ends, depth)
+                node, index = self._save(node, ids, ends, depth), -1
         elif prompt - hit >= grid:  # SGLang's rule for a prefill of one chunk, spelt out: the bulk of all requests
             depth = hit + (prompt - hit) // grid * grid
             if hit < junction < depth and (junction - hit) % grid == 0:
                 depth = junction
             if index >= 0 and depth > node.depth:
                 node = self._hold_state(tree.add(node, ids[index], ids, ends, index, depth))
+                index += node.after - node.first
             else:
-                node = self._save(node, ids, ends, depth)
+                node, index = self._save(node, ids, ends, depth), -1
         total = ends[-1]
         if plain:
             if (depth := (total - 1) // decode_grid * decode_grid) > prompt:
-                if node.below is None and index >= 0:
-                    index = bisect_right(ends, node.depth)
+                if index >= 0:
                     self._hold_state(tree.add(node, ids[index], ids, ends, index, depth))
                 else:
                     self._save(node, ids, ends, depth)
@@ -259,8 +258,7 @@ class PrefixCache:
             self.bare.pop(parent, None)
         node.state = True  # before anything is evicted: what evicting drops beside may be any leaf without a state
         if self.alone:
-            states.add(node)  # type: ignore[attr-defined]
-            held = len(states)
+            held = states.add(node)  # type: ignore[attr-defined]
             if held > self.capacity:
                 self._evict()
             elif held > self.most_cached:

@@ -115,9 +115,10 @@ class StackOrder(OrderedDict[Node, None]):
         super().__delitem__(node)
         self._change(self.stamps.pop(node), -1)
 
-    def add(self, node: Node) -> None:
-        """A state that is used for the first time."""
+    def add(self, node: Node) -> int:
+        """A state that is used for the first time; how many there are."""
         self[node] = None
+        return len(self)
 
     def pop_oldest(self) -> Node:
         """Give up the state used longest ago."""

@@ -26,11 +26,12 @@ class Recency:
     def __iter__(self) -> Iterator[Node]:
         return reversed({node: None for node in reversed(self.queue) if node.state})
 
-    def add(self, node: Node) -> None:
-        """A node that holds a state from now on."""
+    def add(self, node: Node) -> int:
+        """A node that holds a state from now on; how many do."""
         node.uses += 1
-        self.held += 1
         self.queue.append(node)
+        self.held = held = self.held + 1
+        return held
 
     def move_to_end(self, node: Node) -> None:
         """Use the state of a node."""

@@ -146,7 +146,7 @@ class RadixTree:
 
     def add(self, node: Node, key: Hashable, ids: Ids, ends: Ends, index: int, depth: int) -> Node:
         """A leaf under ``node``, which has none of that ``key``: a request from run ``index`` to ``depth``."""
-        after = bisect_right(ends, depth, index)
+        after = index if depth < ends[index] else bisect_right(ends, depth, index)
         if len(ids) > SHARED_RUNS:
             ids, ends, index, after = ids[index : after + 1], ends[index : after + 1], 0, after - index
         leaf = Node(node, key, ids, ends, index, after, depth)

@@ -200,6 +200,10 @@ def _longer(runs: Runs, name: int, tokens: int) -> Runs:
     return (*ids, name), (*ends, (ends[-1] if ends else 0) + tokens)
 
 
+_NEW = tuple.__new__
+"""Makes a request of its fields: a named tuple's own constructor is slow."""
+
+
 class _Writer:
     """Makes requests: names for private runs, and by chance where one is preempted."""
 
@@ -209,22 +213,25 @@ class _Writer:
 
     def request(self, runs: Runs, round: int) -> tuple[Request, Runs]:
         """A request with the prompt ``runs``, and the runs with its answer."""
-        prompt = runs[1][-1]
-        ids, ends = _longer(runs, next(self.names), self.output)
-        preempted = 0
-        if self.preempt and self.output > 1 and self.chance.random() < self.preempt:
-            preempted = self.chance.randrange(1, self.output)
-        return Request(ids, ends, prompt, round, preempted), (ids, ends)
+        ids, ends = runs
+        prompt, output, preempted = ends[-1], self.output, 0
+        if output:
+            runs = ids, ends = (*ids, next(self.names)), (*ends, prompt + output)
+        if self.preempt and output > 1 and self.chance.random() < self.preempt:
+            preempted = self.chance.randrange(1, output)
+        return _NEW(Request, (ids, ends, prompt, round, preempted)), runs
 
 
 def _cyclic(values: Values, seed: int) -> Iterator[Request]:
     number, tokens, tail, system = (int(values[key]) for key in ("prefixes", "tokens", "tail", "system"))
     writer = _Writer(values, seed, number + 1)
     popularity = _Popularity(number, float(values["zipf"]), writer.chance)
-    start = _longer(((), ()), 0, system)
+    ids, ends = _longer(((), ()), 0, system)
+    ends = (*ends, system + tokens)
     for round in range(int(values["rounds"])):
         for prefix in popularity.round():
-            yield writer.request(_longer(_longer(start, prefix + 1, tokens), next(writer.names), tail), round)[0]
+            runs = (*ids, prefix + 1), ends
+            yield writer.request(_longer(runs, next(writer.names), tail) if tail else runs, round)[0]
 
 
 def _chat(values: Values, seed: int) -> Iterator[Request]:
@@ -245,19 +252,19 @@ def _conversations(values: Values, seed: int, sessions: int, said: Callable[[int
     think, rate, last = float(values["think"]), float(values["rate"]), turns * int(values["rounds"])
     writer = _Writer(values, seed, 1)
     start = _longer(((), ()), 0, int(values["system"]))
-    history, names, output = [start] * sessions, writer.names, writer.output
-    if not think and not rate and not writer.preempt and output:  # a named tuple's own constructor is slow
-        new = tuple.__new__
+    names, output = writer.names, writer.output
+    if not think and not rate and not writer.preempt and output and said(1):  # all are equally long in a turn
+        new = _NEW
         for turn in range(last):
-            fresh, more = turn % turns == 0, said(turn % turns)
-            for session in range(sessions):
-                ids, ends = start if fresh else history[session]
-                prompt = (ends[-1] if ends else 0) + more
-                ids, ends = (*ids, next(names), next(names)), (*ends, prompt, prompt + output)
-                history[session] = ids, ends
+            if turn % turns == 0:
+                before, ends = [start[0]] * sessions, start[1]
+            prompt = (ends[-1] if ends else 0) + said(turn % turns)
+            ends = (*ends, prompt, prompt + output)
+            for session, ids in enumerate(before):
+                before[session] = ids = (*ids, next(names), next(names))
                 yield new(Request, (ids, ends, prompt, turn, 0))
         return
-    chance = writer.chance
+    history, chance = [start] * sessions, writer.chance
     if rate:
         begins = accumulate(chance.expovariate(rate) for _ in range(sessions))
         clock = [(begin, session, 0) for session, begin in enumerate(begins)]
