@@ -133,8 +133,10 @@ def find_gpu(name_or_size: str) -> Gpu:
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
 
 
-PCIE_LANE_GBS = {"3.0": 8 * 128 / 130 / 8, "4.0": 16 * 128 / 130 / 8, "5.0": 32 * 128 / 130 / 8}
-"""GB/s of one lane one way, by generation: gigatransfers a second, 128 bits of 130 being data."""
+PCIE_LANE_GBS = {
+    "3.0": 8 * 128 / 130 / 8, "4.0": 16 * 128 / 130 / 8, "5.0": 32 * 128 / 130 / 8, "6.0": 64 * 236 / 256 / 8,
+}  # fmt: skip
+"""GB/s of one lane one way, by generation: gigatransfers a second, 128 bits of 130 or 236 bytes of 256 being data."""
 
 
 class Rates(NamedTuple):
@@ -151,12 +153,13 @@ class Rates(NamedTuple):
 
     def link_gbs(self, name: str) -> float:
         """GB/s one way of ``nvlink`` or ``pcie``. Raises InputError for another, or where the preset has none."""
-        if name == "nvlink" and self.nvlink_gbs:
-            return self.nvlink_gbs
-        if name == "pcie" and self.pcie:
-            generation, lanes = self.pcie.split(" x")
-            return PCIE_LANE_GBS[generation] * int(lanes)
-        raise InputError(f"{self.name} has no link {quoted(name)} here", fix="nvlink, pcie, or a number of GB/s")
+        generation, _, lanes = (self.pcie or "").partition(" x")  # without lanes: not how the host is joined
+        links = {"nvlink": self.nvlink_gbs, "pcie": PCIE_LANE_GBS.get(generation, 0.0) * int(lanes or 0)}
+        found = links.get(name)
+        if found:
+            return found
+        known = (*(link for link, rate in links.items() if rate), "a number of GB/s")
+        raise InputError(f"{self.name} has no link {quoted(name)} here", fix=f"write {' or '.join(known)}")
 
     def peak(self, bits: int) -> float:
         """The highest TFLOP/s of a model whose narrowest weights have so many bits: kernels may widen what they read,

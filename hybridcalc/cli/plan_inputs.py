@@ -385,14 +385,16 @@ def _names_file(text: str) -> bool:
     return "=" not in text and ("/" in text or bool(Path(text).suffix))
 
 
-def traffic(text: str, *, seed: int = 0) -> "Traffic":
-    """The requests of a synthetic workload, or of a trace. Raises InputError for what is neither."""
+def traffic(text: str, *, seed: int = 0, workers: int = 1) -> "Traffic":
+    """The requests of a synthetic workload, of ``workers`` that of one, or of a trace. Raises InputError for what is
+    neither.
+    """
     from hybridcalc.reuse.traces import read_trace
     from hybridcalc.reuse.workloads import KINDS as GENERATORS
     from hybridcalc.reuse.workloads import parse_workload
 
     if text.partition(":")[0] in GENERATORS or not _names_file(text):
-        return parse_workload(text, seed=seed)
+        return parse_workload(text, seed=seed, workers=workers)
     return read_trace(text)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from hybridcalc import deployment
 from hybridcalc.architecture import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
@@ -15,7 +16,7 @@ from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
@@ -195,6 +196,8 @@ def reuse(
         int | None,
         typer.Option(
             "--slots",
+            "--max-mamba-cache-size",
+            "--parallel",
             metavar="N",
             min=1,
             max=MOST_SIMULATED_SLOTS,
@@ -300,7 +303,7 @@ def reuse(
         if rest_gib is not None:
             priced = priced._replace(share=partial(_share, room, architecture, args, rest_gib))
         if memory.gpu is not None:
-            priced = _timed(priced, served, architecture, args, memory.gpu.source)
+            priced = priced.timed(served, architecture, args, memory.gpu.source)
             if card.gpu is not None:
                 priced = priced._replace(machines=partial(_machines, room, architecture, served.name, card.gpu))
     if not given and not knee and rest_gib is None:
@@ -308,9 +311,16 @@ def reuse(
     if given:
         _check_room(settings, priced)
     elif architecture is not None and rest_gib is not None:
-        settings = settings._replace(slots=room.split(architecture, args, settings, rest_gib))
-    traffic, notes = _workload(workload, seed, warmup_rounds, server.running, sample)
+        try:
+            settings = settings._replace(slots=room.split(architecture, args, settings, rest_gib))
+        except Refusal as refusal:
+            if rest is None:
+                refusal.fix = _remedies(served, architecture, args, memory, refusal)
+            raise
+    workers = served.workers(args)
+    traffic, notes = _workload(workload, seed, warmup_rounds, server.running, sample, workers)
     notes += [version_note] if version_note else []
+    notes += ["--rest counts, not what is left of the --gpu"] * (rest is not None and memory.gpu is not None)
     flags = {option.name: option.opts[0] for option in context.command.params}
     notes += [f"{flags[name]} before the -- counts, not the {said[name]} of the launch line" for name in overruled]
     size = traffic.requests
@@ -330,6 +340,7 @@ def reuse(
             step_tokens=decode_step_tokens,
             priced=priced,
             given=given,
+            workers=workers,
         )
     from hybridcalc.reuse.view import reuse_view
 
@@ -348,7 +359,7 @@ def _check_flags(engine: Engine, context: typer.Context) -> None:
         name = option.name or ""
         if not _is_typed(context, name) or name in engine.options or _has(engine, option.opts):
             continue
-        owner = next((other for other in ENGINES if _has(ENGINES[other], option.opts)), None)
+        owner = next((other for other in ENGINES if _has(ENGINES[other], option.opts[:1])), None)
         if owner is not None:
             raise InputError(
                 f"{option.opts[0]} is no flag of {engine.title}", fix=f"leave it out, or write --engine {owner}"
@@ -370,10 +381,10 @@ def _check_room(settings: Settings, priced: Priced | None) -> None:
 
 
 def _workload(
-    text: str, seed: int, warmup_rounds: int, running: int, requests: int | None
+    text: str, seed: int, warmup_rounds: int, running: int, requests: int | None, workers: int
 ) -> tuple[Workload, list[str]]:
-    """The workload, or the first ``requests`` of it, and what there is to say of it."""
-    found = inputs.traffic(text, seed=seed)
+    """The workload of one of the workers, or the first ``requests`` of it, and what there is to say of it."""
+    found = inputs.traffic(text, seed=seed, workers=workers)
     if requests is not None:
         from hybridcalc.reuse.traces import sample
 
@@ -407,21 +418,14 @@ def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float |
     return Priced(model.name, lambda settings: room.cost(model, args, settings, rest_gib), rest_gib is not None)
 
 
-def _timed(priced: Priced, served: Engine, model: Architecture, args: Any, gpu: str) -> Priced:
-    """The same with what tokens and transfers take on a GPU, where its rates are known."""
-    from hybridcalc.hardware import rates_of
-    from hybridcalc.speed.prompt import recompute_of
+def _remedies(served: Engine, model: Architecture, args: Any, memory: deployment.Memory, refusal: Refusal) -> str:
+    """What would start on the same GPUs, as ``plan`` says it."""
+    from hybridcalc.engines.remedy import remedies
 
-    try:
-        rates = rates_of(gpu)
-    except InputError:
-        return priced
+    def left(other: Architecture, changed: Any) -> deployment.Rest:
+        return served.memory(other, changed, memory)
 
-    def recompute(tokens: int, cached: int, requests: int) -> Any:
-        return recompute_of(served, model, args, rates, tokens=tokens, cached=cached, requests=requests)
-
-    link = rates.link_gbs("pcie") if rates.pcie else None
-    return priced._replace(recompute=recompute if served.offers("weights") else None, link_gbs=link)
+    return remedies(served, model, args, left, deployment.Workload(), refusal.rule) or refusal.fix
 
 
 def _share(

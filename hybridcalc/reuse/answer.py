@@ -7,10 +7,14 @@ Every figure is of the requests after the warm-up rounds. Units: slots, tokens, 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.architecture import Architecture
+from hybridcalc.engines.engine import Engine
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Step
+from hybridcalc.hardware import rates_of
 from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
 from hybridcalc.reuse.machines import Machines
 from hybridcalc.reuse.policy import MOST_STATES, NO_CAP
@@ -19,7 +23,7 @@ from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
-from hybridcalc.speed.prompt import Recomputed
+from hybridcalc.speed.prompt import Recomputed, recompute_of
 
 
 class Priced(NamedTuple):
@@ -45,6 +49,20 @@ class Priced(NamedTuple):
         except HybridcalcError:
             return None
 
+    def timed(self, served: Engine, model: Architecture, args: Any, gpu: str) -> "Priced":
+        """The same with what tokens and transfers take on a GPU, as far as its rates are known."""
+        found = self
+        with suppress(InputError):
+            rates = rates_of(gpu)
+            if served.offers("weights"):
+
+                def recompute(tokens: int, cached: int, requests: int) -> Recomputed:
+                    return recompute_of(served, model, args, rates, tokens=tokens, cached=cached, requests=requests)
+
+                found = found._replace(recompute=recompute)
+            found = found._replace(link_gbs=rates.link_gbs("pcie"))
+        return found
+
 
 STATE, KV, BOTH, BLOCKS = "state", "kv", "both", "blocks"
 SLOTS, CHECKPOINTS = "slots", "checkpoints"
@@ -67,6 +85,7 @@ class Reuse(NamedTuple):
 
     ``kv_needed`` are the KV tokens that the knee wants, ``lost_to`` is which pool lost the rest, None where nothing
     worth it is lost. ``given``: the slots were; else they are the engine's own share of the memory, or the knee.
+    ``within``: what the context served and refused. ``workers`` have such a cache each; figures are of one.
     """
 
     workload: Workload
@@ -85,6 +104,8 @@ class Reuse(NamedTuple):
     host_needed: HostNeed | None = None
     share: tuple[str, int, int] | None = None
     machines: Machines | None = None
+    within: Within | None = None
+    workers: int = 1
 
     @property
     def recomputed(self) -> Recomputed | None:
@@ -132,6 +153,8 @@ class Reuse(NamedTuple):
                 "rounds": self.workload.rounds,
                 "warmup_rounds": self.warmup_rounds,
             },
+            "refused": 0 if self.within is None else self.within.refused,
+            "workers": self.workers,
             "slots": settings.slots,
             "checkpoint_slots": settings.int8_slots,
             "host_slots": self.setup.host_slots,
@@ -239,12 +262,13 @@ def answer(
     bar: Bar = lambda _: None,
     notes: Sequence[str] = (),
     given: bool = True,
+    workers: int = 1,
 ) -> Reuse:
     """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together.
 
     Without slots ``given``, those of ``settings`` are the engine's own share of the memory; where that is not known,
-    they are the knee. Requests longer than the context are refused by the server and left out. Raises
-    IllegalCombination where all are.
+    they are the knee. Requests longer than the context are refused by the server and left out. ``workload`` is that of
+    one of the ``workers``, which have a cache each. Raises IllegalCombination where all requests are too long.
     """
     context = None if settings.context is None else Within(workload, settings.context)
     if context is not None:
@@ -254,6 +278,7 @@ def answer(
     if not given and (priced is None or not priced.bounded):
         least = settings._replace(slots=max(1, settings.running * settings.policy.slots_per_request))
         found = find_knee(workload, least.setup.with_free_kv(), **counted, progress=bar)
+        least = least._replace(longest=0 if context is None else context.longest)
         settings = settings.room.wanted(least, found.slots or least.slots)[0]
 
     def cost(settings: Settings) -> Cost | None:
@@ -264,8 +289,8 @@ def answer(
 
     setup = within(settings).setup
     outcome = simulate(workload, setup, **counted, progress=bar("simulating"))
-    if context is not None and context.refused:
-        notes = (*notes, context.note())
+    if context is not None:
+        settings = settings._replace(longest=context.longest)
     if knee and found is None:
         known = None if setup.bounds_kv or setup.has_host else outcome
         found = find_knee(workload, setup.with_free_kv(), **counted, progress=bar, given=known)
@@ -277,7 +302,7 @@ def answer(
     host_needed = None
     if found is not None and found.slots is not None and setup.has_host:
         host_needed = find_host(workload, setup, found, **counted, progress=bar)
-    shares, machines = _turned(settings, setup, outcome, found, needed, priced)
+    shares, machines = _turned(settings, setup, outcome, found, needed, priced, workers)
     rows: tuple[Row, ...] | None = None
     splits: tuple[Split, ...] | None = None
     if what_if:
@@ -302,11 +327,19 @@ def answer(
         host_needed,
         shares,
         machines,
+        context,
+        workers,
     )
 
 
 def _turned(
-    settings: Settings, setup: Setup, outcome: Outcome, knee: Knee | None, needed: int | None, priced: Priced | None
+    settings: Settings,
+    setup: Setup,
+    outcome: Outcome,
+    knee: Knee | None,
+    needed: int | None,
+    priced: Priced | None,
+    workers: int,
 ) -> tuple[tuple[str, int, int] | None, Machines | None]:
     """The knee in flags that split the memory, where it holds both pools; where it does not, in GPUs that do."""
     if knee is None or knee.slots is None or needed is None or priced is None or knee.reached_by(outcome):
@@ -318,7 +351,7 @@ def _turned(
             return found, None
     if priced.machines is None or not setup.bounds_kv:
         return None, None
-    return None, priced.machines(knee.slots, needed)
+    return None, priced.machines(workers * knee.slots, workers * needed)
 
 
 def _lost_to(

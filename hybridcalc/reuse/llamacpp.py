@@ -14,10 +14,10 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams
 from hybridcalc.engines.llamacpp.flags import SLOTS
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
-from hybridcalc.errors import InputError
+from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.reuse.hosts import Weight
 from hybridcalc.reuse.policy import Policy
-from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer
+from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer, padded
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.units import GIB, MIB
 
@@ -43,7 +43,13 @@ def of_line(args: ContextParams) -> Mapping[str, Any]:
 def asked(
     options: Mapping[str, Any], model: Architecture | None, base: ContextParams | None = None
 ) -> tuple[Settings, ContextParams]:
-    """The settings of a command's options, and the arguments that they make. Raises InputError and Refusal."""
+    """The settings of a command's options, and the arguments that they make. Raises InputError, Refusal, and
+    IllegalCombination for a launch line that keeps no prompts.
+    """
+    if base is not None and not base.cache_prompt:
+        raise IllegalCombination(
+            "--no-cache-prompt keeps no prefixes: nothing is reused", fix="drop it to ask what would be"
+        )
     for flag in ("host_slots", "host_kv_tokens"):
         if options[flag]:
             raise InputError(f"--{flag.replace('_', '-')} is SGLang's", fix="write --cache-ram MIB")
@@ -53,7 +59,8 @@ def asked(
         cached = 0 if model is None else (base or DEFAULTS).cache_ram_mib
     if cached > 0 and model is None:
         raise InputError("--cache-ram holds as many prompts as they weigh", fix="name a MODEL, or write -1: no limit")
-    args = replace(base or DEFAULTS, **given, n_seq_max=options["slots"] or 1, cache_ram_mib=cached)
+    context, slots, running = options["max_total_tokens"], options["slots"] or 1, options["running"]
+    args = replace(base or DEFAULTS, **given, n_ctx=context or 0, n_seq_max=slots, cache_ram_mib=cached)
     server = SlotServer(
         args.slot_prompt_similarity,
         args.ctx_checkpoints,
@@ -66,9 +73,8 @@ def asked(
     if model is not None:
         token, state = _saved(_ready(model, args, 1))
         server = server._replace(token_bytes=token, state_bytes=state, trained=model.max_context)
-    context = options["max_total_tokens"]
-    slots, running = options["slots"] or 1, options["running"]
-    return Settings("llama.cpp", slots, running, kv_tokens=context, server=server), args
+    each = server.context_of_slot(context, slots)
+    return Settings("llama.cpp", slots, running, kv_tokens=context, server=server, context=each), args
 
 
 def _ready(model: Architecture, args: ContextParams, slots: int) -> Prepared:
@@ -104,10 +110,13 @@ def variants(now: Settings) -> Iterator[Variant]:
 
 def wanted(settings: Settings, slots: int) -> tuple[Settings, str, str]:
     """The settings with so many slots, what to do for it ("set" flags, or "want" what they say)."""
-    changed = settings._replace(slots=slots)
+    changed, flags = settings._replace(slots=slots), f"--parallel {slots}"
     if slots > MOST_SEQUENCES:
         return changed, "want", f"{slots:,} slots, of which a server has {MOST_SEQUENCES}"
-    return changed, "set", f"--parallel {slots}"
+    context = slots * padded(settings.longest)  # -c is divided among the slots
+    if settings.kv_tokens is not None and context > settings.kv_tokens:
+        changed, flags = changed._replace(kv_tokens=context), f"--ctx-size {context} {flags}"
+    return changed, "set", flags
 
 
 def split(model: Architecture, args: ContextParams, settings: Settings, rest_gib: float) -> int:
@@ -148,4 +157,5 @@ def cost(model: Architecture, args: ContextParams, settings: Settings, rest_gib:
     tokens = None
     if rest_gib is not None:
         tokens = max(int(rest_gib * GIB) - states, 0) // max(ready.kv_bytes_per_token, 1)
+        tokens = min(tokens, settings.kv_tokens or tokens)
     return Cost(states, 0, host, tokens, weight=Weight(ready.checkpoint_bytes, ready.kv_bytes_per_token))

@@ -57,7 +57,8 @@ def machines_for(
     wanted = max(ceil(slots / each), 1)
     for _ in range(TRIES):
         length = max(ceil(kv_tokens / wanted), 1)
-        line = f"hybridcalc fit {model.name} --gpu {gpu} --engine {engine} -L {length} -C {wanted}"
+        asked = shlex.quote(model.asked or model.name)
+        line = f"hybridcalc fit {asked} --gpu {gpu} --engine {engine} -L {length} -C {wanted}"
         try:
             found = fit(model, length=length, concurrency=wanted, gpu=gpu, engine=engine, top=1)
         except HybridcalcError:

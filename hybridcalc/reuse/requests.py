@@ -110,33 +110,32 @@ MOST_PLANNED = 2**22
 
 
 class Within:
-    """The requests of a workload that a context holds; ``refused`` counts the others of the last pass."""
+    """The requests of a workload that a context holds, with a token of an answer at least. Of the last pass:
+    ``refused`` counts the others, ``served`` these, and ``longest`` is the longest of them.
+    """
 
     def __init__(self, workload: Workload, context: int) -> None:
-        self.workload, self.context, self.refused = workload, context, 0
+        self.workload, self.context = workload, context
+        self.served = self.refused = self.longest = 0
 
     def stream(self) -> Iterator[Request]:
         """One pass. Raises IllegalCombination where no request is held."""
-        served = refused = 0
+        served = refused = longest = 0
         context = self.context
         for request in self.workload.stream():
-            if request.ends[-1] <= context:
+            tokens = request.ends[-1]
+            if tokens < context or (tokens == context > request.prompt):
                 served += 1
+                if tokens > longest:
+                    longest = tokens
                 yield request
             else:
                 refused += 1
-        self.refused = refused
+        self.served, self.refused, self.longest = served, refused, longest
         if refused and not served:
             raise IllegalCombination(
                 f"every request is longer than the context of {context:,} tokens", fix="write shorter requests"
             )
-
-    def note(self) -> str:
-        """What is left out."""
-        return (
-            f"{self.refused:,} requests are longer than the context of {self.context:,} tokens, prompt and answer "
-            "together: the server refuses them"
-        )
 
 
 def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:

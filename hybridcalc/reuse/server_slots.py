@@ -46,6 +46,11 @@ class SlotServer(NamedTuple):
     state_bytes: int = 0
     trained: int | None = None
 
+    def context_of_slot(self, context: int | None, slots: int) -> int | None:
+        """Tokens of the longest request that a slot holds; None where nothing limits it."""
+        each = context if context is None or self.unified else padded(context // slots)
+        return min((limit for limit in (each, self.trained) if limit is not None), default=None)
+
 
 class Prompt(NamedTuple):
     """What a slot or the host holds: runs, ``state.held`` tokens of them, and checkpoints."""
@@ -168,13 +173,10 @@ class SlotCache(PrefixCache):
 
     def _check(self, prompt: int, total: int) -> None:
         """Raise InputError for a request that no slot's context holds."""
-        trained, each = self.server.trained, self.context
-        if each is not None and not self.server.unified:
-            each = -(-(each // self.slots) // PADDING) * PADDING
-        capped = trained is not None and (each is None or trained < each)
-        each = trained if capped else each
+        each = self.server.context_of_slot(self.context, self.slots)
         if each is None:
             return
+        capped = each == self.server.trained
         if prompt >= each or total > each:
             what, tokens = ("a prompt", prompt) if prompt >= each else ("a request", total)
             raise InputError(
@@ -339,6 +341,11 @@ class HostCache:
         self.bytes -= self.size(prompt)
         self.tokens -= prompt.state.held
         return prompt
+
+
+def padded(tokens: int) -> int:
+    """A context as the engine rounds it up."""
+    return -(-tokens // PADDING) * PADDING
 
 
 def _begin(ids: Ids, others: Ids, ends: Ends) -> int:

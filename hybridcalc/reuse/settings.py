@@ -69,7 +69,8 @@ class Settings(NamedTuple):
     ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
     ``all_block``: that of the mode `all`, where vLLM has it.
     ``server``: llama-server, whose slots they are. ``context``: tokens of the longest request that is served, prompt
-    and answer; None where that is not known, or the cache sees to it.
+    and answer; None where that is not known. ``longest``: of those that are served, once they are known.
+    ``sharing``: workers of the engine that a flag's slots are divided among.
     ``hicache`` and ``offload_gib`` are what is asked of a host tier, whose pools follow from them and the memory.
     """
 
@@ -100,6 +101,8 @@ class Settings(NamedTuple):
     all_block: int | None = None
     server: SlotServer | None = None
     context: int | None = None
+    longest: int = 0
+    sharing: int = 1
 
     @property
     def has_host(self) -> bool:

@@ -51,7 +51,8 @@ def of_line(args: ServerArgs) -> Mapping[str, Any]:
     said = {name: getattr(args, name) for name in _ALIKE}
     if args.enable_hierarchical_cache and args.hicache_ratio is None and not args.hicache_size:
         said["hicache_ratio"] = USUAL_RATIO
-    return {**said, "strategy": args.mamba_radix_cache_strategy, "slots": args.max_mamba_cache_size}
+    slots = args.max_mamba_cache_size and args.max_mamba_cache_size // args.attn_dp_size
+    return {**said, "strategy": args.mamba_radix_cache_strategy, "slots": slots}
 
 
 def asked(
@@ -102,6 +103,7 @@ def asked(
         kv_tokens=args.max_total_tokens,
         hicache=hicache,
         context=args.context_length or (None if model is None else context_length(model)),
+        sharing=args.attn_dp_size,
     )
     if hicache is not None and model is None:
         if not slots:
@@ -143,7 +145,7 @@ def wanted(settings: Settings, slots: int) -> tuple[Settings, str, str]:
     """The settings with so many slots for states, what to do for it ("set" flags, or "want" what they say)."""
     if settings.int8_slots is not None:
         return settings._replace(int8_slots=slots), "set", f"--int8-mamba-ckpt-size {slots}"
-    return settings._replace(slots=slots), "set", f"--max-mamba-cache-size {slots}"
+    return settings._replace(slots=slots), "set", f"--max-mamba-cache-size {slots * settings.sharing}"
 
 
 def variants(now: Settings) -> Iterator[Variant]:
@@ -227,7 +229,7 @@ def _args_of(args: ServerArgs, settings: Settings, slots: int | None) -> ServerA
     """The arguments that make ``settings``; ``slots`` None leaves K to the engine."""
     return replace(
         args,
-        max_mamba_cache_size=slots,
+        max_mamba_cache_size=slots and slots * args.attn_dp_size,
         page_size=settings.page_size,
         mamba_radix_cache_strategy=settings.strategy.value,
         mamba_track_interval=settings.track_interval,

@@ -39,7 +39,7 @@ def reuse_view(answer: Reuse) -> View:
     split = Table("Split", header, tuple(_split_rows(answer.splits)) if answer.splits else (), tuple(range(5)))
     return View(
         f"Prefix reuse on {answer.settings.engine}: {answer.workload.name}",
-        *_verdict(answer),
+        *_verdict_of_all(answer),
         figures=tuple(_figures(answer)),
         choices=tuple(_choices(answer)),
         tables=(what_if, split),
@@ -48,6 +48,20 @@ def reuse_view(answer: Reuse) -> View:
         pictures=pictures_of(answer),
         play=lambda: play_of(answer),
     )
+
+
+def _verdict_of_all(answer: Reuse) -> tuple[str, str]:
+    """The verdict, with which requests it is of: of one worker, and without those that the server refuses."""
+    headline, meaning = _verdict(answer)
+    within, workers = answer.within, answer.workers
+    if workers > 1:
+        shared = answer.workload.rounds is not None
+        meaning += f"; {'each' if shared else 'one'} of {workers:,} workers, "
+        meaning += "which share the prefixes" if shared else "sent the whole trace"
+    if within is not None and within.refused:
+        sent = f"{within.refused:,} of {within.served + within.refused:,} requests"
+        meaning += f"; {sent} are refused: longer than {within.context:,} tokens"
+    return headline, meaning
 
 
 def _verdict(answer: Reuse) -> tuple[str, str]:
@@ -124,7 +138,7 @@ def _short_of(answer: Reuse, knee: Knee) -> str:
         return f"the pool loses the rest: {blocks:,} blocks are wanted, it has {setup.pool.blocks:,}"
     there = f"{setup.kv_tokens or 0:,} lie beside {_slots(answer.settings.slots)}"
     if answer.machines is not None:
-        there += f"; {answer.machines.gpus} x {answer.machines.gpu} hold them"
+        there += f"; {answer.machines.gpus} x {answer.machines.gpu} hold them {answer.machines.differs}".rstrip()
     if answer.lost_to == KV:
         return f"KV loses the rest: {wanted} are wanted, {there}"
     return f"both pools lose the rest: {_slots(knee.slots or 0)} and {wanted} are wanted, {there}"
@@ -167,7 +181,8 @@ def _figures(answer: Reuse) -> list[Quantity]:
         )
         rows.append(Quantity("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
-            rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory"))
+            told = "as asked for" if own.kv_tokens == settings.kv_tokens else "left of the memory"
+            rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", told))
     if settings.running and answer.setup.policy.own_slots:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
         requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
@@ -276,12 +291,13 @@ def _all_choices(answer: Reuse) -> Iterator[Choice]:
         return
     wanted, label, told = settings.room.wanted(settings, knee.slots)
     weighs = answer.price(wanted)
+    more_kv = (wanted.kv_tokens or 0) if wanted.kv_tokens != settings.kv_tokens else 0
     if not answer.given and not answer.setup.bounds_kv:
         yield Choice(SAFE if label == "set" else label, told, _effect(knee.at_knee, weighs), after=1)
     if (
         not answer.enough
         and (answer.lost_to == STATE or (answer.setup.server and answer.lost_to != CHECKPOINTS))
-        and _holds(weighs, answer.kv_needed)
+        and _holds(weighs, max(answer.kv_needed or 0, more_kv))
     ):
         effect, after = _effect(knee.at_knee, weighs), knee.at_knee.hit_tokens
         yield Choice(SAFE if label == "set" else label, told, effect, after=after)
@@ -296,9 +312,9 @@ def _all_choices(answer: Reuse) -> Iterator[Choice]:
     yield from _others(answer, knee)
 
 
-def _holds(weighs: Cost | None, kv_needed: int | None) -> bool:
+def _holds(weighs: Cost | None, kv_needed: int) -> bool:
     """Whether the memory has the KV that is wanted beside those slots."""
-    return weighs is None or weighs.kv_tokens is None or weighs.kv_tokens >= (kv_needed or 0)
+    return weighs is None or weighs.kv_tokens is None or weighs.kv_tokens >= kv_needed
 
 
 def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
@@ -318,9 +334,17 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
         return
     reaching = [row for row in rows if knee.reached_by(row.outcome)]
     more = [row for row in rows if row.outcome.hit_tokens > answer.outcome.hit_tokens]
-    for row in reaching or sorted(more, key=lambda row: -row.outcome.hit_tokens):
+    for row in sorted(reaching, key=lambda row: _bytes(answer, row)) or sorted(
+        more, key=lambda row: (-row.outcome.hit_tokens, _bytes(answer, row))
+    ):
         effect = _effect(row.outcome, answer.price(row.variant.settings))
         yield Choice(_label(row), row.variant.flags, effect, after=row.outcome.hit_tokens)
+
+
+def _bytes(answer: Reuse, row: Row) -> tuple[int, int]:
+    """What a setting takes of the host, and of the GPU."""
+    weighs = answer.price(row.variant.settings)
+    return (0, 0) if weighs is None else (weighs.host_bytes, weighs.gpu_bytes)
 
 
 def _gains(answer: Reuse, row: Row) -> bool:

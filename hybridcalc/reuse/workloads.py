@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     """A kind of workload: its parameters with their defaults, what streams it, and its requests and rounds.
 
     Where a request follows on another: how many may run at once is the product of ``at_once``, and ``turns`` is how
-    many follow on each other.
+    many follow on each other. ``spread``: what servers share, each prefix at one of them, and what goes with it.
     """
 
     defaults: Values
@@ -55,6 +55,15 @@ class Kind(NamedTuple):
     rounds: Callable[[Values], int]
     at_once: tuple[str, ...] = ()
     turns: str = ""
+    spread: tuple[str, ...] = ()
+
+    def of_worker(self, values: Values, workers: int) -> Values:
+        """The part of the worker that has the most."""
+        first, *along = self.spread
+        whole = int(values[first])
+        part = -(-whole // workers)
+        scaled = {key: values[key] * part / whole for key in along}
+        return {**values, first: part, **{key: type(values[key])(value) for key, value in scaled.items()}}
 
 
 COMMON: Values = {"rounds": 4, "preempt": 0.0}
@@ -71,8 +80,9 @@ LIMITS = {
 """The most of what is counted; else MOST_TOKENS."""
 
 
-def parse_workload(text: str, *, seed: int = 0) -> Workload:
-    """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``, or of several joined by ``+``.
+def parse_workload(text: str, *, seed: int = 0, workers: int = 1) -> Workload:
+    """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``, or of several joined by ``+``; of so many
+    ``workers`` that of one.
 
     Raises InputError naming the part that is wrong.
     """
@@ -80,9 +90,11 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
         from hybridcalc.reuse.requests import mixed
 
         parts = [part.strip() for part in text.split("+")]
-        return mixed([parse_workload(part, seed=seed + place) for place, part in enumerate(parts)])
+        return mixed([parse_workload(part, seed=seed + place, workers=workers) for place, part in enumerate(parts)])
     name, values = values_of(text)
     kind = KINDS[name]
+    if workers > 1:
+        values = kind.of_worker(values, workers)
     at_once = _product(*kind.at_once)(values) if kind.at_once else None
     _check_size(name, kind, values, at_once or 0)
     described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
@@ -94,7 +106,7 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
         described,
         preempts=values["preempt"] > 0,
         at_once=at_once,
-        asked=text,
+        asked=text if workers == 1 else "",
     )
 
 
@@ -354,12 +366,13 @@ KINDS = {
         {"prefixes": 384, "tokens": 1000, "tail": 0, "system": 0, "output": 1, "zipf": 0.0, **COMMON},
         {**_ROUNDS, "prefixes": "distinct prompts", "tokens": "of each", "tail": "private tokens behind each",
          "zipf": "exponent of their popularity; 0: in turn"},
-        _cyclic, _product("prefixes", "rounds"), _product("rounds"),
+        _cyclic, _product("prefixes", "rounds"), _product("rounds"), spread=("prefixes",),
     ),
     "chat": Kind(
         {"sessions": 100, "turns": 5, "system": 0, "user": 200, "growth": 0, "output": 100, **SESSIONS},
         {**_ROUNDS, **_SESSIONS, "sessions": "conversations open at a time", "user": "tokens a user adds in a turn"},
         _chat, _product("sessions", "turns", "rounds"), _product("turns", "rounds"), ("sessions",), "turns",
+        ("sessions", "rate"),
     ),
     "agents": Kind(
         {"n": 100, "history": 20480, "turns": 12, "tool": 2048, "growth": 0, "output": 200, "system": 0, **SESSIONS,
@@ -367,6 +380,7 @@ KINDS = {
         {**_ROUNDS, **_SESSIONS, "n": "agents at work at a time", "history": "tokens of an agent's first prompt",
          "tool": "tokens that the result of a tool adds in a turn"},
         _agents, _product("n", "turns", "rounds"), _product("turns", "rounds"), ("n",), "turns",
+        ("n", "rate"),
     ),
     "fanout": Kind(
         {"parents": 16, "agents": 8, "steps": 3, "tokens": 4000, "task": 200, "growth": 500, "output": 100,
@@ -374,24 +388,25 @@ KINDS = {
         {**_ROUNDS, "parents": "contexts worked on at a time", "agents": "that branch off each", "steps": "of an agent",
          "tokens": "of a context", "task": "tokens of an agent's task", "growth": "tokens each step adds"},
         _fanout, _product("parents", "agents", "steps", "rounds"), _product("rounds"), ("parents", "agents"), "steps",
+        ("parents",),
     ),
     "rag": Kind(
         {"documents": 200, "tokens": 4000, "question": 50, "output": 200, "system": 500, "zipf": 1.0, **COMMON},
         {**_ROUNDS, "documents": "that are asked about", "tokens": "of each", "question": "private tokens behind it",
          "zipf": "exponent of their popularity; 0: in turn"},
-        _rag, _product("documents", "rounds"), _product("rounds"),
+        _rag, _product("documents", "rounds"), _product("rounds"), spread=("documents",),
     ),
     "shared": Kind(
         {"tokens": 1500, "private": 700, "prompts": 1, "output": 100, **COMMON, "rounds": 100},
         {**_ROUNDS, "tokens": "of the shared prompt", "private": "tokens behind it",
          "prompts": "shared prompts, in turn"},
-        _shared, _product("prompts", "rounds"), _product("rounds"),
+        _shared, _product("prompts", "rounds"), _product("rounds"), spread=("prompts",),
     ),
     "batch": Kind(
         {"n": 10000, "prompts": 10, "shared": 2000, "tokens": 500, "output": 200, "system": 0, **COMMON, "rounds": 1},
         {**_ROUNDS, "n": "requests of the batch", "prompts": "shared prompts, one after another",
          "shared": "tokens of each", "tokens": "private tokens behind it"},
-        _batch, _product("n", "rounds"), _product("rounds"),
+        _batch, _product("n", "rounds"), _product("rounds"), spread=("prompts", "n"),
     ),
 }  # fmt: skip
 """Every kind of workload. A new one is added here; ``meaning`` is documented in docs/reuse.md."""

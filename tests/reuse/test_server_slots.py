@@ -117,16 +117,32 @@ def test_checkpoints_that_lack_are_named() -> None:
 
 
 def test_the_launch_line_is_asked() -> None:
-    """-np, -c, -cram and -ctxcp of a line; a prompt that no slot holds is refused."""
+    """-np, -c, -cram and -ctxcp of a line; prompts that no slot holds are refused."""
     line = ("--", "llama-server", "-m", "qwen3.5-27b.gguf", "-np", "4", "-c", "131072", "-cram", "0", "-ctxcp", "7")
     found = reuse("qwen3.5-27b", "--workload", "chat:sessions=4", "--no-what-if", *line)
     assert (found["slots"], found["kv_tokens"], found["engine"]) == (4, 131_072, "llama.cpp")
     ran = run("reuse", "qwen3.5-27b", "--workload", "cyclic:tokens=40000", *line)
-    assert ran.code == 2
-    assert ran.err == (
-        "error: a prompt of 40,000 tokens does not fit a slot, whose context is 32,768\n"
-        "       write a larger -c, or fewer slots\n"
-    )
+    assert ran.code == 1
+    assert ran.err.startswith("error: every request is longer than the context of 32,768 tokens\n")
+
+
+def test_more_slots_are_proposed_with_the_context_that_they_divide() -> None:
+    """-c is divided among the slots: what is proposed, pasted, keeps what it promises."""
+    line = ("--", "llama-server", "-m", "qwen3.5-27b.gguf", "-cram", "0")
+    asked = ("qwen3.5-27b", "--no-what-if", "--workload", "agents:n=8,turns=3", *line)
+    ran = run("reuse", "-v", *asked, "-np", "3", "-c", "98304")
+    assert "safe  --ctx-size 202752 --parallel 8" in ran.out
+    once, most = reuse(*asked, "-np", "3", "-c", "98304"), reuse(*asked, "-np", "8", "-c", "202752")
+    assert once["token_hit_rate"] < most["token_hit_rate"] == once["knee"]["limit_token_hit_rate"]
+    assert most["refused"] == 0 and most["kv_tokens"] == 202_752
+    plenty = run("reuse", "-v", *asked, "-np", "3", "-c", "262144")
+    assert "safe  --parallel 8" in plenty.out
+
+
+def test_the_kv_of_a_server_is_its_context() -> None:
+    line = ("--", "llama-server", "-m", "qwen3.5-27b.gguf", "-np", "4", "-c", "131072")
+    ran = run("reuse", "qwen3.5-27b", "--rest", "60GiB", "--workload", "chat:sessions=4", "--no-what-if", *line)
+    assert "KV beside    131,072 tokens  as asked for" in ran.out
 
 
 def test_a_host_cache_of_a_size_needs_a_model() -> None:

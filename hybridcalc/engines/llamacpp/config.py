@@ -78,6 +78,7 @@ class ContextParams(Arguments):
     n_cpu_moe: int = 0
     ctx_checkpoints: int = 32
     checkpoint_min_step: int = 8192
+    cache_prompt: bool = True
     slot_prompt_similarity: float = 0.1
     cache_ram_mib: int = 8192
     fit: bool = True
