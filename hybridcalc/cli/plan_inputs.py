@@ -386,9 +386,7 @@ def _names_file(text: str) -> bool:
 
 
 def traffic(text: str, *, seed: int = 0, workers: int = 1) -> "Traffic":
-    """The requests of a synthetic workload, of ``workers`` that of one, or of a trace. Raises InputError for what is
-    neither.
-    """
+    """Requests of a synthetic workload, of ``workers`` those of one, or of a trace. Raises InputError for neither."""
     from hybridcalc.reuse.traces import read_trace
     from hybridcalc.reuse.workloads import KINDS as GENERATORS
     from hybridcalc.reuse.workloads import parse_workload
