@@ -2,8 +2,8 @@
 
 Ollama reckons before it loads: of each device its weights, caches and graph, and how many layers go to it. Runners of
 its own have no other lines; llama.cpp's runner prints its buffers later, which count then. Sizes have one decimal.
-What a runner is asked for is tried first ("fit", "alloc"): only the commit is what it does. Source: Ollama
-ml/device.go, llm/server.go, llm/memory.go, runner/ollamarunner/runner.go (0.6 to 0.15).
+What a runner is asked for is tried first ("fit", "alloc"): only the commit is what it does. Source:
+lines of public logs of Ollama 0.6 to 0.15.
 """
 
 from __future__ import annotations
