@@ -39,10 +39,11 @@ class Write(str):
         return fix
 
     @staticmethod
-    def flags(flags: str) -> str:
-        """The fix that sets ``flags``, which may be several."""
+    def flags(flags: str, more: str = "") -> str:
+        """The fix that sets ``flags``, which may be several; ``more`` is said behind them."""
         flag, _, value = flags.partition(" ")
-        return Write(flag, value) if flag.startswith("--") and value and " " not in value else f"write {flags}"
+        one = flag.startswith("--") and value and " " not in value
+        return Write(flag, value, more) if one else f"write {flags}{more}"
 
 
 def with_release(release: str) -> str:

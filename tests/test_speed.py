@@ -48,7 +48,7 @@ def test_floors_are_those_published(row: dict[str, str]) -> None:
 @pytest.mark.parametrize(("batch", "expected"), [(1, 2.18), (16, 8.10), (64, 20.0)])
 def test_kimi_k3_on_eight_b300(batch: int, expected: float) -> None:
     floor = decode_step("kimi-k3", gpu="8xb300", tp_size=8, batch=batch, context=8704, quantization="mxfp4")
-    assert floor.floor_ms == pytest.approx(expected, rel=0.05 if batch == 1 else 0.03)  # 2.08: docs/speed.md says why
+    assert floor.floor_ms == pytest.approx(expected, rel=0.03)
 
 
 def test_nemotron_3_super_on_two_h100() -> None:

@@ -168,8 +168,11 @@ def failures(answer: Diagnosis, causes: Causes) -> bool:
 
 
 def _distinct(errors: list[Record]) -> list[Record]:
-    """The first of each kind and rank's figures, so many of them: a thousand ranks die of the same."""
-    return list({(e.kind, e.figures): e for e in reversed(errors)}.values())[::-1][:MOST_ERRORS]
+    """The first of each kind and rank's figures, so many of them: a thousand ranks die of the same. An exception that
+    passes on a part of what another said says nothing more.
+    """
+    first = list({(e.kind, e.figures): e for e in reversed(errors)}.values())[::-1][:MOST_ERRORS]
+    return [e for e in first if not any(e.kind == o.kind and set(e.figures) < set(o.figures) for o in first)]
 
 
 def unexplained(boot: Boot, error: Record) -> Finding:

@@ -57,8 +57,8 @@ class Planned(Protocol):
 
 def suggestion(plan: Planned, flags: str, served: Served, why: str, risk: str = "none") -> Suggestion:
     """One suggestion: what to set, from how many requests to how many, why, and what it may cost."""
-    after = served.requests * plan.workers
-    return Suggestion(f"{flags} {served.flags}".strip(), plan.requests, after, plan.workload.describe(), why, risk)
+    flags, after = f"{flags} {served.flags}".strip(), served.requests * plan.workers
+    return Suggestion(flags, plan.requests, after, plan.workload.describe(), why + CARE.get(risk, ""), risk)
 
 
 def most_gain(found: Iterable[Suggestion]) -> list[Suggestion]:
@@ -90,7 +90,7 @@ def _together(plan: Planned, changes: Iterable[Change], serve: Serve) -> list[Su
         return []
     flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
     risk = max((change.risk for change in taken), key=RISKS.index)
-    why = f"{len(taken)} changes together, each of which helps alone{CARE.get(risk, '')}"
+    why = f"{len(taken)} changes together, each of which helps alone"
     return [suggestion(plan, " ".join(flags), best, why, risk)]
 
 

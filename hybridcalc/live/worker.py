@@ -14,7 +14,7 @@ PLACE = "slot"
 """The reason of requests that wait for a place alone, however much memory is free or full."""
 LONGEST_TEXT = 200
 LARGEST_FIGURE = 2.0**62
-SHARES = ("usage", "usage_perc", "hit_rate")
+SHARES = ("token_usage", "mamba_usage", "usage_perc", "hit_rate", "accept_rate")
 """What names of metrics that are a part of a whole end in."""
 LARGEST_SHARE = 1.001
 """A whole, and what rounding makes of it."""
@@ -90,7 +90,9 @@ class Family:
         self.scrape = scrape
 
     def workers(self) -> Iterator[tuple[str, "Figures"]]:
-        """Each worker's name and figures, in the order of the text."""
+        """Each worker's name and figures, in the order of the text. Raises InputError for a share that is none, also
+        where nothing is told of it.
+        """
         parted: dict[str, dict[str, list[Sample]]] = {}
         for metric, samples in self.scrape.metrics.items():
             if metric.startswith(self.prefix):
@@ -99,7 +101,10 @@ class Family:
                     own.setdefault(metric.removeprefix(self.prefix), []).append(sample)
         whole = parted.pop("", {}) if len(parted) > 1 else {}
         for name, found in parted.items():
-            yield name[:LONGEST_TEXT], Figures({**whole, **found}, self.scrape.source, self.prefix)
+            figures = Figures({**whole, **found}, self.scrape.source, self.prefix)
+            for metric in (metric for metric in figures.found if metric.endswith(SHARES)):
+                figures.possible(metric)
+            yield name[:LONGEST_TEXT], figures
 
 
 class Figures:
@@ -109,7 +114,7 @@ class Figures:
         """Samples by the name of their metric; messages have the source and the engine's prefix."""
         self.found, self.source, self.prefix = found, source, prefix
 
-    def _possible(self, name: str) -> Sequence[Sample]:
+    def possible(self, name: str) -> Sequence[Sample]:
         """The samples of a metric. Raises InputError where no server can have such a figure, or several have them."""
         samples = self.found.get(name, ())
         metric = f"{self.source}: {self.prefix}{name}"
@@ -129,14 +134,14 @@ class Figures:
         priorities the whole, which is the largest too.
         """
         for name in names:
-            if samples := self._possible(name):
+            if samples := self.possible(name):
                 return max(sample.value for sample in samples)
         return None
 
     def by(self, name: str, label: str) -> dict[str, float]:
         """A metric by the values of one of its labels, none of them without."""
         return {
-            value[:LONGEST_TEXT]: sample.value for sample in self._possible(name) if (value := sample.labels.get(label))
+            value[:LONGEST_TEXT]: sample.value for sample in self.possible(name) if (value := sample.labels.get(label))
         }
 
     def labels(self, name: str) -> Mapping[str, str]:

@@ -299,8 +299,8 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
 
 BAD = {
     "no memory": ((),
-                  "error: plan needs the memory left for the pools: add --rest SIZE\n"
-                  "       or --gpu NAME, or the two --avail figures with --mem-fraction-static\n"),
+                  "error: plan needs the memory left for the pools: add --gpu NAME\n"
+                  "       or --rest SIZE, or the two --avail figures with --mem-fraction-static\n"),
     "memory twice": ((*REST, "--gpu", "h200", "--weights", "9GiB"),
                      "error: the memory is given in more than one way\n"
                      "       keep --rest or --weights\n"),

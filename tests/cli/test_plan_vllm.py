@@ -163,8 +163,8 @@ def test_a_removed_model_and_a_retired_mode_start_under_the_version_that_is_name
 
 
 BAD = {
-    "no memory": ((), "error: plan needs the memory free for the cache: add --available SIZE\n"
-                      "       or --gpu with --weights, or --kv-cache-memory-bytes\n"),
+    "no memory": ((), "error: plan needs the memory free for the cache: add --gpu NAME\n"
+                      "       or --available SIZE, or --kv-cache-memory-bytes\n"),
     "memory twice": ((*MEMORY, "--gpu", "h200", "--weights", "16GiB"),
                      "error: the memory is given in more than one way\n       keep --available or --gpu\n"),
     "weights alone": ((*MEMORY, "--weights", "16GiB"),

@@ -223,3 +223,34 @@ def test_memory_that_ran_out_says_when_and_with_how_much_left() -> None:
     assert told.message == "out of memory on 970.00 MiB while the weights were loaded, with 90.00 GiB free before it"
     assert told.fix == "the weights do not fit: more GPUs or smaller weights"
     assert out_of_memory(answer.boot, error, "the batch", "buy more").fix == "buy more"
+
+
+@pytest.mark.parametrize("said", ["", ", 'max_num_seqs': 1024", ", 'max_num_seqs': 8"])
+def test_the_length_that_fits_comes_with_the_sequences_that_start(said: str) -> None:
+    """Full graphs need a block for each sequence: 246 of 21.25 MiB in 5.12 GiB, fewer than on a GPU of 70 GiB."""
+    log = (
+        f"INFO non-default args: {{'model': 'Qwen/Qwen3.6-35B-A3B'{said}}}\n"
+        "INFO Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3.6-35B-A3B', max_seq_len=262144, "
+        "tensor_parallel_size=1, pipeline_parallel_size=1\n"
+        "INFO Model loading took 65.42 GiB memory and 60.1 seconds\n"
+        "INFO Available KV cache memory: 5.12 GiB\n"
+        "ERROR ValueError: To serve at least one request with the models's max seq len (262144), (5.19 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (5.12 GiB). Based on the available memory, the "
+        "estimated maximum model length is 256768.\n"
+    )
+    (answer,) = diagnose(assemble(scan(io.BytesIO(log.encode()))).boots, Question())
+    (fix,) = [found.fix for found in answer.findings if found.rule == "HC127"]
+    more = " --max-num-seqs 246" if not said.endswith(" 8") else ""
+    assert fix.startswith(f"--max-model-len 256768{more}, or raise --gpu-memory-utilization")
+    assert fix.count("--max-num-seqs") == (2 if more else 0)
+
+
+def test_an_exception_that_passes_on_what_another_said_is_no_second_cause() -> None:
+    log = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+        "79.18 GiB of which 1.20 GiB is free.\n"
+        "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
+    )
+    (answer,) = diagnose(assemble(scan(io.BytesIO((WEIGHTS + POOLS + log).encode()))).boots, Question())
+    assert [found.message for found in answer.findings if found.rule == "HC124"] == [answer.meaning]
+    assert "1.20 GiB of 79.18 GiB free" in answer.meaning

@@ -8,10 +8,10 @@ import pytest
 from command_line import run
 
 from hybridcalc import load_model
-from hybridcalc.deployment import Memory, Workload
+from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.errors import HybridcalcError, InputError, NotModelled
+from hybridcalc.errors import HybridcalcError, InputError, NotModelled, Refusal
 from hybridcalc.hardware import find_gpu
 
 H200 = ("--gpu", "h200", "-L", "8k")
@@ -141,7 +141,12 @@ def test_drafts_taken_for_others_and_drafts_without_steps_are_said() -> None:
     model = load_model("qwen3-next-80b-a3b")
     for text, said in (
         ("--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 8", "is taken as 4"),
-        ("--speculative-num-draft-tokens 4", "takes all three or none"),
+        ("--speculative-num-draft-tokens 4", "takes all of them or none"),
+        (
+            "--speculative-num-draft-tokens 4 --speculative-num-steps 3",
+            "without --speculative-eagle-topk: SGLang takes",
+        ),
+        ("--speculative-num-draft-tokens 4 --speculative-adaptive", ""),
         ("--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4", ""),
         ("", ""),
     ):
@@ -154,12 +159,65 @@ def test_drafts_taken_for_others_and_drafts_without_steps_are_said() -> None:
         )
 
 
+@pytest.mark.parametrize("asked", [(), ("-L", "8k"), ("-L", "32k", "-C", "4")])
+def test_a_length_to_write_starts_on_the_least_memory(asked: tuple[str, ...]) -> None:
+    """Fewer sequences leave more of it: pasted back, a fix leaves nothing undecided."""
+    command = ("plan", "Qwen/Qwen3.6-35B-A3B", "--gpu", "h100", "--engine", "vllm", *asked)
+    refused = run(*command)
+    flags = re.findall(r"--max-[a-z-]+ [0-9]+", fix_of(refused.out))
+    assert refused.code == 1
+    assert [flag.split()[0] for flag in flags] == ["--max-model-len", "--max-num-seqs"]
+    starts = run(*command, *" ".join(flags).split())
+    assert "does not start" not in starts.out
+    assert "HC041" not in starts.out
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "flags"),
+    [
+        ("70", "", "--gpu-memory-utilization 0.94"),
+        ("100", "", "--mamba-ssm-cache-dtype bfloat16 --no-enable-prefix-caching; check accuracy first"),
+        ("100", "--no-enable-prefix-caching", "--mamba-ssm-cache-dtype bfloat16; check accuracy first"),
+        ("160", "--no-enable-prefix-caching",
+         "--mamba-ssm-cache-dtype bfloat16 --kv-cache-dtype fp8; check accuracy first"),
+    ],
+)  # fmt: skip
+def test_what_lets_so_many_run_costs_no_more_accuracy_than_it_must(wanted: str, given: str, flags: str) -> None:
+    """Among all sets of changes that suffice, the one with the fewest that are lossy; the same with one of them set."""
+    mtp = '{"method":"mtp","num_speculative_tokens":2}'
+    launch = ("vllm", "serve", "Qwen/Qwen3.6-35B-A3B-FP8", "--max-model-len", "8192", "--speculative-config", mtp)
+    made = run("plan", "--gpu", "h100", "-L", "8k", "-C", wanted, "--", *launch, *given.split())
+    assert made.code == 1
+    assert re.search(rf"HC063 .*; write {re.escape(flags)} ", " ".join(made.out.split()))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fix"),
+    [
+        ("--speculative-num-draft-tokens 4", "--speculative-num-steps 3 --speculative-eagle-topk 1"),
+        ("--speculative-num-draft-tokens 4 --speculative-num-steps 3", "--speculative-eagle-topk 1"),
+        ("--speculative-num-draft-tokens 4 --speculative-eagle-topk 1", "--speculative-num-steps 3"),
+        ("--speculative-num-steps 3", "--speculative-eagle-topk 1"),
+        ("--speculative-eagle-topk 4", "--speculative-num-steps 3 --speculative-num-draft-tokens 4"),
+        ("--speculative-num-steps 2 --speculative-eagle-topk 4", "--speculative-num-draft-tokens 3"),
+    ],
+)
+def test_some_of_steps_branches_and_drafts_do_not_start(numbers: str, fix: str) -> None:
+    """Without steps an assertion stops it, with steps a comparison of branches that are none (speculative_hook.py)."""
+    model, served, rest = load_model("qwen3-next-80b-a3b"), ENGINES["sglang"], exact_rest(40.0)
+    with pytest.raises(Refusal) as raised:
+        served.plan(model, ServerArgs.from_command(f"sglang serve --tp 4 {SPEC} EAGLE {numbers}"), rest, Workload())
+    assert (raised.value.rule, raised.value.exit_code) == ("HC033", 1)
+    assert raised.value.fix == f"add {fix}, or leave all of them out"
+    mended = ServerArgs.from_command(f"sglang serve --tp 4 {SPEC} EAGLE {numbers} {fix}")
+    assert served.plan(model, mended, rest, Workload()).requests
+
+
 @pytest.mark.parametrize(
     ("engine", "flags", "error"),
     [
         ("sglang", f"{SPEC} EAGEL --speculative-num-draft-tokens 4", InputError),
         ("sglang", f"{SPEC} UNO", NotModelled),
-        ("sglang", f"{SPEC} EAGLE --speculative-num-steps 3", InputError),
         ("sglang", "--attention-backend foo", InputError),
         ("sglang", "--linear-attn-backend foo", InputError),
         ("vllm", '--speculative-config {"method":"bogus","num_speculative_tokens":4}', InputError),

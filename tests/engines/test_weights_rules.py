@@ -129,6 +129,16 @@ def test_draft_layers_of_modelopt_stay_in_16_bits_under_sglang() -> None:
     assert by_name["mtp.layers.{}.down_proj"] == "nvfp4"
 
 
+@pytest.mark.parametrize("method", ["mtp", "qwen3_next_mtp"])
+def test_vllm_loads_the_layers_of_mtp_with_a_number_of_drafts_or_without(method: str) -> None:
+    """It drafts by the number of the layers where none is given: --speculative-config '{"method":"mtp"}'."""
+    plain, unset, one = (
+        _weights(_model("qwen3.6-35b-a3b"), "vllm", speculative_config=config).likely
+        for config in (None, {"method": method}, {"method": method, "num_speculative_tokens": 1})
+    )
+    assert plain < unset == one
+
+
 def test_a_longer_context_lengthens_the_rotary_table_of_sglang() -> None:
     """It grows when positions beyond the model's own are asked for."""
     model = _model("qwen3.6-27b")

@@ -31,6 +31,7 @@ GOOD: dict[str, dict[str, float]] = {
     "vllm:": {"num_requests_running": 4, "num_requests_waiting": 1, "kv_cache_usage_perc": 0.5},
     "llamacpp:": {"requests_processing": 4, "requests_deferred": 1, "prompt_tokens_cached_total": 7},
 }
+COUNTS = {f"{pool}_{part}_tokens": 10.0 for pool in ("kv", "mamba") for part in ("used", "available")}
 QWEN = load_model("qwen3.6-35b-a3b")
 
 
@@ -42,10 +43,19 @@ def test_impossible_figures_are_refused_by_name(prefix: str, name: str, value: s
         live(metrics(prefix, figures))
 
 
-@pytest.mark.parametrize(("prefix", "name"), [("vllm:", "kv_cache_usage_perc"), ("sglang:", "mamba_usage")])
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [
+        ("vllm:", "kv_cache_usage_perc"),
+        ("vllm:", "gpu_prefix_cache_hit_rate"),
+        *[("sglang:", f"{pool}_usage") for pool in ("mamba", "token", "full_token", "swa_token")],
+        *[("sglang:", name) for name in ("cache_hit_rate", "spec_accept_rate")],
+    ],
+)
 def test_no_share_is_more_than_the_whole(prefix: str, name: str) -> None:
+    """Read for the answer or not: beside counts of slots and tokens nothing is told of the shares."""
     with pytest.raises(InputError, match=f"{name} is 99, which no share can be"):
-        live(metrics(prefix, {**GOOD[prefix], name: 99}))
+        live(metrics(prefix, GOOD[prefix] | COUNTS | {name: 99}))
     assert live(metrics(prefix, {**GOOD[prefix], name: 1.0})).queued == 1
 
 

@@ -33,6 +33,7 @@ from hybridcalc.diagnosis.vllm.failures import CAUSES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, format_bytes
 
 MUCH_PADDING_PCT = 10
@@ -80,6 +81,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
             by = f"by the rules of {fitting[0].args.engine_version}"
             answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
     failed = failures(answer, CAUSES)
+    if failed and decided:
+        answer.findings = [_with_sequences(one, boot, fitting[0], said) for one in answer.findings]
     _rows(answer, said)
     _meaning(answer, derived, said)
     _notes(answer, said)
@@ -107,6 +110,21 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     parts = [*of_length, *_verdict(answer, said, None if of_length else limit)]
     answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), parts, failed)
     return answer
+
+
+def _with_sequences(found: Finding, boot: Boot, fit: Fit, said: Figures) -> Finding:
+    """A finding whose fix is the length that fits, with the sequences that start with so many blocks, one for each."""
+    ready, loaded = prepared(fit.model, fit.args), boot.size("weights_loaded", "usage")
+    if found.mend is None or found.mend[0] != "--max-model-len" or ready is None or said.available is None:
+        return found
+    blocks = int(said.available.interval[0]) // ready.bytes_per_block
+    card = float((said.available.value + (loaded.value if loaded is not None else 0)) / GIB)
+    seqs = replace(fit.args, gpu_memory_gib=fit.args.gpu_memory_gib or card).seqs
+    if not ready.seqs_checked or seqs <= blocks:
+        return found
+    sequences = f"--max-num-seqs {blocks}"
+    fix = found.fix.replace(found.mend[1], f"{found.mend[1]} {sequences}", 1)
+    return found._replace(fix=f"{fix} and write {sequences}" if fix.endswith("utilization") else fix, mend=None)
 
 
 def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> None:
@@ -147,7 +165,7 @@ def _fields(said: dict[str, int | float | str | bool]) -> dict[str, Any]:
     """Printed arguments by their fields; the grammar reads each as its kind."""
     fields: dict[str, Any] = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
     method, drafts = said.get("speculative_method"), said.get("num_speculative_tokens")
-    if method is not None and drafts is not None:
+    if method is not None:
         fields["speculative_config"] = {"method": method, "num_speculative_tokens": drafts}
     return fields
 

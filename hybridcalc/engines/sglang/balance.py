@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_chain, check_together
 from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import (
@@ -170,6 +170,8 @@ def balance_model(
     """
     check_arguments(args)
     check_together(args)
+    if not args.draft_tokens:
+        check_chain(args)
     rules, note = rules_for(args.engine_version)
     args = with_defaults(model, args, rules)
     measured = constants or architecture_constants(model, args, rules)

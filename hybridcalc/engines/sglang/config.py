@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError, NotModelled, quoted
+from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
 
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
@@ -21,6 +21,7 @@ KNOWN_ENVIRONMENT = frozenset({
 })  # fmt: skip
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
+STEPS, BRANCHES, DRAFTS = "--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens"
 CHAINED_DRAFTS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE")
 """Algorithms that draft in steps of so many branches: the numbers of steps, branches and drafts go together."""
 UNMODELLED_ALGORITHMS = ("UNO", "FROZEN_KV_MTP")
@@ -106,6 +107,7 @@ class ServerArgs(Arguments):
     draft_layers: int | None = None
     draft_kv_bytes_per_token: int | None = None
     max_draft_tokens: int | None = None
+    speculative_adaptive: bool = False
     platform: str = "cuda"
     gpu_memory_mib: int | None = None
     gpu_capability: str | None = None
@@ -236,8 +238,7 @@ def check_together(args: ServerArgs) -> None:
     algorithm = args.speculative_algorithm
     if algorithm is None:
         if args.speculative_num_draft_tokens is not None:
-            flag = "--speculative-num-draft-tokens"
-            raise InputError(f"{flag} has no effect alone", fix="add --speculative-algorithm NAME", flag=flag)
+            raise InputError(f"{DRAFTS} has no effect alone", fix="add --speculative-algorithm NAME", flag=DRAFTS)
     elif algorithm not in SPECULATIVE_ALGORITHMS:
         modelled = algorithm not in UNMODELLED_ALGORITHMS
         raise (InputError if modelled else NotModelled)(
@@ -245,14 +246,35 @@ def check_together(args: ServerArgs) -> None:
             fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}",
             flag="--speculative-algorithm",
         )
-    elif not args.draft_tokens:
-        chained = algorithm in CHAINED_DRAFTS
-        needed = "--speculative-num-steps and --speculative-eagle-topk together, or neither" if chained else ""
+    elif not args.draft_tokens and (algorithm not in CHAINED_DRAFTS or args.speculative_adaptive):
         raise InputError(
-            f"--speculative-algorithm {algorithm} needs {needed or 'a number of draft tokens'}",
-            fix="leave both out, or write 3 and 1" if chained else "add --speculative-num-draft-tokens D",
+            f"--speculative-algorithm {algorithm} needs a number of draft tokens",
+            fix="add --speculative-num-draft-tokens D",
             flag="--speculative-algorithm",
         )
     elif args.draft_kv_bytes_per_token is not None and algorithm not in OWN_DRAFT_CELL:
         raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")
     _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly
+
+
+def check_chain(args: ServerArgs) -> None:
+    """Raise Refusal where some of steps, branches and drafts stand without the others: without steps an assertion wants
+    none of them, with steps the branches are held against 1 whether there are any or not. An adaptive server has them
+    from its own list. Source: SGLang arg_groups/speculative_hook.py _handle_eagle_family.
+    """
+    steps, branches, drafts = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
+    whole = args.drafts_unset or (steps and branches and args.draft_tokens)
+    adaptive = args.speculative_adaptive or args.max_draft_tokens is not None
+    if whole or adaptive or args.speculative_algorithm not in CHAINED_DRAFTS:
+        return
+    given = {flag: number for flag, number in ((STEPS, steps), (BRANCHES, branches), (DRAFTS, drafts)) if number}
+    wanted = {STEPS: steps or max(1, (drafts or 4) - 1), BRANCHES: branches or 1}
+    wanted |= {DRAFTS: wanted[STEPS] + 1} if wanted[BRANCHES] > 1 else {}
+    lacking = {flag: number for flag, number in wanted.items() if flag not in given}
+    raise Refusal(
+        f"{' and '.join(given)} without {' and '.join(lacking)}: SGLang takes all of them or none, and stops",
+        stage="arguments",
+        rule="HC033",
+        fix=f"add {' '.join(f'{flag} {number}' for flag, number in lacking.items())}, or leave all of them out",
+        flag=next(iter(given)),
+    )

@@ -93,6 +93,7 @@ FLAGS = (
     Flag("hicache_size", ("--hicache-size",), "int", 0, 2**20),
     Flag("hicache_write_policy", ("--hicache-write-policy",), "str"),
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
+    Flag("speculative_adaptive", ("--speculative-adaptive",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
     Flag("enable_pd_role_switch", ("--enable-pd-role-switch",), "flag"),
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
@@ -244,7 +245,7 @@ _OTHER = """
     schedule-low-priority-values-first schedule-policy scheduler-recv-interval served-model-name
     shared-experts-tp-size show-time-cost sidecar sidecar-args skip-server-warmup skip-tokenizer-init sleep-on-idle
     sm-group-num smg-grpc-mode smg-http-sidecar-port soft-watchdog-timeout spec-trace-dir
-    speculative-accept-threshold-acc speculative-accept-threshold-single speculative-adaptive
+    speculative-accept-threshold-acc speculative-accept-threshold-single
     speculative-adaptive-config speculative-attention-mode speculative-dflash-draft-window-size
     speculative-domino-candidate-pool-size speculative-draft-attention-backend speculative-draft-kv-cache-dtype
     speculative-draft-load-format

@@ -79,9 +79,9 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
     figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weighed}.items() if value is None)
     if known.gpu is None:
         raise MemoryUnknown(
-            "plan needs the memory left for the pools: add --rest SIZE",
+            "plan needs the memory left for the pools: add --gpu NAME",
             figures=figures,
-            fix="or --gpu NAME, or the two --avail figures with --mem-fraction-static",
+            fix="or --rest SIZE, or the two --avail figures with --mem-fraction-static",
         )
     raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
 

@@ -27,7 +27,7 @@ from hybridcalc.engines.sglang.allocation import (
     state_lines,
     window_lines,
 )
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_chain, check_together
 from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell, window_kv
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -110,6 +110,8 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         return last[2]  # of another memory
     check_arguments(args)
     check_together(args)
+    if not args.draft_tokens:
+        check_chain(args)
     shape = _shape(args), tuple(args.env.items())
     if last is None or last[0] is not model or last[1] != shape:
         ready = _prepare(model, args)

@@ -13,7 +13,7 @@ from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
-from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
+from hybridcalc.engines.sglang.config import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.fraction import settle_fraction
 from hybridcalc.engines.sglang.planner import prepare
@@ -32,6 +32,7 @@ UNCHARGED_SHARE, HEADROOM_SHARE = 0.05, 0.2
 GAIN_SHARE = 1.2
 KEPT_SHARE = 0.5
 LAZY = "extra_buffer_lazy"
+SPECULATION = "SGLang arg_groups/speculative_hook.py"
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -401,7 +402,7 @@ RULES: tuple[Rule, ...] = (
          "Every request that can run holds D states, used or not: (R + 1) x D x state.",
          "SGLang mem_cache/memory_pool.py", _scratch, needs=(MEMORY,)),
     Rule("HC018", "note", "speculation limits requests to 48", "The limit is set when none is given.",
-         "SGLang arg_groups/speculative_hook.py", _speculative_limit, place=("--speculative-algorithm",),
+         SPECULATION, _speculative_limit, place=("--speculative-algorithm",),
          rests_on=frozenset({"--speculative-algorithm", "--max-running-requests"})),
     Rule("HC019", "warning", "context parallelism with the default ratio",
          "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio,
@@ -442,9 +443,10 @@ RULES: tuple[Rule, ...] = (
          "SGLang mem_cache/kv_cache_dtype.py, mem_cache/kv_cache_configurator.py",
          lambda plan: kv_not_known(plan.model, plan.args, draft_kv=plan.ready.cells[0].draft_bytes)),
     Rule("HC032", "warning", "draft tokens do not fit steps and branches",
-         "With one branch a step they are the steps and 1, whatever is typed; steps, branches and drafts are given "
-         "together or not at all.", "SGLang arg_groups/speculative_hook.py", lambda plan: draft_numbers(plan.args),
-         place=("--speculative-num-draft-tokens",),
-         rests_on=frozenset({"--speculative-num-draft-tokens", "--speculative-num-steps", "--speculative-eagle-topk"})),
+         "With one branch a step they are the steps and 1, whatever is typed.", SPECULATION,
+         lambda plan: draft_numbers(plan.args), place=(DRAFTS,), rests_on=frozenset({STEPS, BRANCHES, DRAFTS})),
+    Rule("HC033", "error", "some of steps, branches and drafts",
+         "The engine chooses all three where none is given, and stops where some are.", SPECULATION,
+         place=(DRAFTS, STEPS, BRANCHES)),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -369,7 +369,7 @@ def kv_not_known(model: Architecture, args: ServerArgs, *, draft_kv: int) -> Ite
 
 
 def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:
-    """Where the numbers of steps, branches and drafts do not go together, and what to write."""
+    """Drafts that are not what is typed: those of a chain follow from its steps."""
     typed = args.speculative_num_draft_tokens
     if typed is None or args.speculative_algorithm not in CHAINED_DRAFTS or args.max_draft_tokens is not None:
         return
@@ -377,12 +377,6 @@ def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:
         steps = f"--speculative-num-steps {args.speculative_num_steps} + 1"
         said = f"--speculative-num-draft-tokens {typed} is taken as {args.draft_tokens}: {steps} where topk is 1"
         yield said, Write("", args.draft_tokens)
-    elif args.speculative_num_steps is None or args.speculative_eagle_topk is None:
-        yield (
-            "--speculative-num-draft-tokens stands without --speculative-num-steps and --speculative-eagle-topk: "
-            "SGLang takes all three or none, and stops at an assertion",
-            f"add --speculative-num-steps {max(1, typed - 1)} --speculative-eagle-topk 1",
-        )
 
 
 def model_notes(model: Architecture, args: ServerArgs, workload: Workload) -> list[str]:

@@ -128,10 +128,7 @@ def _candidates(plan: Figures) -> Iterator[Change]:
         yield Change(f"{name}=1", {"env": {**args.env, name: "1"}}, "decoding holds one slot less a request")
     if plan.ready.slot.ssm_dtype == "float32" and plan.ready.slot.ssm_bytes:
         yield Change(
-            "--mamba-ssm-dtype bfloat16",
-            {"mamba_ssm_dtype": "bfloat16"},
-            "halves the temporal state; check accuracy first",
-            "accuracy",
+            "--mamba-ssm-dtype bfloat16", {"mamba_ssm_dtype": "bfloat16"}, "halves the temporal state", "accuracy"
         )
     if kv_dtype(model, args) in ("bfloat16", "float16"):
         yield Change(

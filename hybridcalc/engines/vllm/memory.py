@@ -70,9 +70,9 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
     if known.gpu is not None:
         raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
     raise MemoryUnknown(
-        "plan needs the memory free for the cache: add --available SIZE",
+        "plan needs the memory free for the cache: add --gpu NAME",
         figures=figures,
-        fix="or --gpu with --weights, or --kv-cache-memory-bytes",
+        fix="or --available SIZE, or --kv-cache-memory-bytes",
     )
 
 

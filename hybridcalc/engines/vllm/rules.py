@@ -18,9 +18,9 @@ from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.releases import RELEASES
-from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, serves
+from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, reaching, serves
 from hybridcalc.errors import HybridcalcError, Write, quoted
-from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
+from hybridcalc.findings import CARE, LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
 PADDING_PERCENT = 20.0
@@ -261,10 +261,13 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _flags_that_reach(plan: Figures, wanted: int) -> str:
-    """What to write so that ``wanted`` requests run, the fewest changes; no flag that falls short is named."""
-    enough = [s.flags for s in plan.suggestions if s.flags.startswith("--") and s.after >= wanted]
-    best = min(enough, key=lambda flags: flags.count("--"), default=None)
-    return Write.flags(best) if best is not None else "use more memory, or shorten the requests"
+    """What to write so that ``wanted`` requests run with the likely memory; no flag that falls short is named, and none
+    that is not needed.
+    """
+    best = reaching(plan, wanted)
+    if best is None:
+        return "use more memory, or shorten the requests"
+    return Write.flags(best.flags, CARE.get(best.risk, ""))
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:

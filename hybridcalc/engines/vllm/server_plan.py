@@ -314,9 +314,7 @@ def _advised(refusal: Refusal, ready: Prepared, args: EngineArgs, rest: Rest, wo
         if 0 < fits < longest:
             fix = f"more memory: {fits:,} is the longest --max-model-len that starts, requests hold {longest:,}"
         else:
-            fix = _length_that_starts(ready, int(rest.low_gib * GIB), work)
-            if fix and rest.low_gib < rest.likely_gib:
-                fix += f"; it starts with {rest.low_gib:.2f} GiB too, the low end"
+            fix = _length_that_starts(ready, args, rest, work)
     if refusal.rule == "HC044":
         fix = Write("--max-num-seqs", _seqs_that_start(ready, args, rest, work))
         if ready.length < longest <= (longest_of(ready.model) or 0):
@@ -363,16 +361,28 @@ def _seqs_that_start(ready: Prepared, args: EngineArgs, rest: Rest, work: Worklo
     return low
 
 
-def _length_that_starts(ready: Prepared, available_bytes: int, work: Workload) -> str:
-    """max_model_len, that of the requests where it starts, and the max_num_seqs that starts with it; "" for none."""
-    fits = longest_length(ready, usable_bytes(ready, available_bytes), ready.length)
-    if not fits:
+def _length_that_starts(ready: Prepared, args: EngineArgs, rest: Rest, work: Workload) -> str:
+    """max_model_len, that of the requests where it starts, and the max_num_seqs that starts with it, on the least that
+    the memory may be; "" for none. Fewer sequences leave more of it, where that follows from them.
+    """
+
+    def left(seqs: int) -> float:
+        return (rest if rest.again is None else rest.again(replace(args, max_num_seqs=seqs))).low_gib
+
+    def fits(gib: float) -> int:
+        return longest_length(ready, usable_bytes(ready, int(gib * GIB)), ready.length)
+
+    longest = fits(left(1))
+    if not longest:
         return ""
-    length = min(fits, work.longest or fits)
-    blocks = available_bytes // ready.bytes_per_block
-    most = max(1, (blocks - 1) // ready.blocks_at(length))
-    seqs = f" --max-num-seqs {most}" if ready.seqs_checked and ready.args.seqs > blocks else ""
-    return f"write --max-model-len {length}{seqs}, or give it more memory"
+    length, seqs, low = min(longest, work.longest or longest), "", rest.low_gib
+    if fits(low) < length or (ready.seqs_checked and ready.args.seqs > int(low * GIB) // ready.bytes_per_block):
+        most = max(1, (int(left(1) * GIB) // ready.bytes_per_block - 1) // ready.blocks_at(length))
+        while most > 1 and fits(left(most)) < length:
+            most -= 1
+        seqs, low = f" --max-num-seqs {most}", left(most)
+    sure = f"; it starts with {low:.2f} GiB too, the low end" if not rest.exact else ""
+    return f"write --max-model-len {length}{seqs}, or give it more memory{sure}"
 
 
 def _none(ready: Prepared) -> Sizing:

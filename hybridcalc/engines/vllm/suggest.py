@@ -14,6 +14,7 @@ v1/core/kv_cache_utils.py, kv_cache_coordinator.py, single_type_kv_cache_manager
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from hybridcalc.deployment import Rest
@@ -25,7 +26,7 @@ from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
 from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, prepare, size
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Suggestion, safest_first
+from hybridcalc.findings import RISKS, Suggestion, safest_first
 from hybridcalc.formulas import divisors, reused_tokens
 from hybridcalc.units import GIB, MOST_SLOTS
 
@@ -132,6 +133,27 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     return safest_first([*most_gain(found), *_prefix_unit(plan)])
 
 
+def reaching(plan: Figures, wanted: int) -> Suggestion | None:
+    """The change that lets ``wanted`` requests run on all replicas: with the fewest flags that cost accuracy, then with
+    the fewest that cost less; None where no set of them does.
+    """
+    changes, found = tuple(_candidates(plan)), [s for s in plan.suggestions if s.flags.startswith("--")]
+    for many in range(1, len(changes) + 1):
+        for some in combinations(changes, many):
+            fields = {name: value for change in some for name, value in change.fields.items()}
+            requests = serves(plan, plan.args.changed(**fields))
+            risk = max((change.risk for change in some), key=RISKS.index)
+            flags = " ".join(change.flags for change in some)
+            found += [] if requests is None else [suggestion(plan, flags, _served(plan, requests), "", risk)]
+    costs = {change.flags: change.risk for change in changes}
+
+    def cost(one: Suggestion) -> tuple[int, ...]:
+        risks = [risk for flags, risk in costs.items() if flags in one.flags] or [one.risk]
+        return *(risks.count(risk) for risk in reversed(RISKS)), one.flags.count("--")
+
+    return min((one for one in found if one.after >= wanted), key=cost, default=None)
+
+
 def _served(plan: Figures, requests: int) -> Served:
     """With the max_num_seqs that lets so many run, where today's would not."""
     return Served(requests, "" if requests <= plan.args.seqs else f"--max-num-seqs {requests}")
@@ -173,7 +195,7 @@ def _candidates(plan: Figures) -> Iterator[Change]:
         yield Change(
             "--mamba-ssm-cache-dtype bfloat16",
             {"mamba_ssm_cache_dtype": "bfloat16"},
-            "halves the temporal state, and the page with it; check accuracy first",
+            "halves the temporal state, and the page with it",
             "accuracy",
         )
     if args.kv_cache_dtype == "auto" and ready.kv_bytes:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme
     from hybridcalc.engines.weights import Held
 
-DRAFT_METHODS = ("mtp", "qwen3_next_mtp", "qwen3_5_mtp", "nemotron_h_mtp", "deepseek_mtp", "ernie_mtp", "bailing_mtp")
 EMBEDDING_WHOLE = ("InklingFor",)
 """Classes that keep the embedding whole on every rank."""
 FP8_CARDS = (8, 9)
@@ -50,7 +49,7 @@ WHOLE_GATES = ("awq", "gptq", "auto-round", "autoround")
 
 DECIDED_BY = attrgetter(
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype",
-    "quantization", "language_model_only", "mm_encoder_tp_mode", "speculative_method", "num_speculative_tokens",
+    "quantization", "language_model_only", "mm_encoder_tp_mode", "speculative_method",
     "gpu_capability", "engine_version", "rocm", "enable_eplb", "redundant_experts",
 )  # fmt: skip
 """The arguments that weights follow from."""
@@ -81,11 +80,10 @@ def placement(model: Architecture, args: EngineArgs) -> "Callable[[Parameters, Q
         redundant=args.redundant_experts,
         pads_vocabulary=False,
     )
-    method = args.speculative_method or ""
     base = Placement(
         widths,
         stages_of(model.num_layers, args.pipeline_parallel_size, args.env.get("VLLM_PP_LAYER_PARTITION", "")),
-        draft=args.num_speculative_tokens > 0 and (method in DRAFT_METHODS or method.endswith("mtp")),
+        draft=(args.speculative_method or "").endswith("mtp"),  # by its own layers' number where none is given
         vision=not args.language_model_only,
         wide=frozenset({"router"}) if model.architecture.startswith(("NemotronH", "Bailing")) else frozenset(),
         cut={"fc": "rows"},
