@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from gguf_files import QWEN35_27B, header
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,3 +217,42 @@ def test_fit_gives_every_stream_the_trained_length(unified: bool, tmp_path: Path
     assert found.ready.n_ctx == (4096 if unified else 16384)
     printed = re.findall(r"(llama_kv_cache: size = .*?)\r?$", log, re.MULTILINE)
     assert printed[-1] == found.log_lines[0]
+
+
+MOE, DENSE = "qwen3.6-35b-a3b-Q4_K_M.gguf", "qwen3.6-27b-Q4_K_M.gguf"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "override", "refused"),
+    [("rtx4090", "exps=CUDA3", True), ("2xrtx4090", "exps=CUDA2", True), ("2xrtx4090", "exps=CUDA1", False)],
+)
+def test_a_device_that_is_not_there_is_refused(gpu: str, override: str, refused: bool) -> None:
+    done = run("plan", "--gpu", gpu, "--", "llama-server", "-m", MOE, "-c", "65536", "-ot", override)
+    assert (done.code == 2 and "GPU" in done.err and "numbered from 0" in done.err) is refused
+    unknown = run("plan", "--", "llama-server", "-m", MOE, "-c", "65536", "-ot", override)
+    assert unknown.code == 0, "without --gpu nobody says how many there are"
+
+
+@pytest.mark.parametrize(
+    ("model", "override", "said"),
+    [(MOE, "foo=CPU", ["foo"]), (DENSE, "exps=CPU", ["exps"]), (MOE, "exps=CPU", []), (MOE, "token_embd=CPU", []),
+     (DENSE, r"blk\.6.*=CPU,nothing=CPU", ["nothing"])],
+)  # fmt: skip
+def test_a_pattern_that_moves_nothing_is_said(model: str, override: str, said: list[str]) -> None:
+    found = run("plan", "--json", "--", "llama-server", "-m", model, "-c", "65536", "-ot", override).document
+    told = [one["message"] for one in found["findings"] if "is found in no tensor's name" in one["message"]]
+    assert [text.split()[1] for text in told] == said
+
+
+def test_a_card_that_may_overflow_is_not_called_fitting() -> None:
+    line = ("--", "llama-server", "-m", "qwen3.6-27b-Q8_0.gguf", "-c", "65536", "-ngl", "99", "-ts")
+    assert "GPU 0 may lack 1.09" in run("plan", "--gpu", "2xrtx4090", *line, "3,1").out
+    assert "kept free: fits" in " ".join(run("plan", "--gpu", "2xrtx4090", *line, "1,1").out.split())
+
+
+def test_the_fix_of_a_card_that_is_too_small_starts_for_certain() -> None:
+    line = ("--", "llama-server", "-m", "qwen3.6-35b-a3b-Q8_0.gguf", "-c", "65536", "-ngl", "99", "--fit", "off")
+    fix = run("plan", "--gpu", "rtx4090", "--json", *line).document["refusal"]["fix"]
+    assert fix == "write --n-cpu-moe 17"
+    assert run("plan", "--gpu", "rtx4090", *line, *fix.split()[1:]).code == 0
+    assert run("plan", "--gpu", "rtx4090", *line, "--n-cpu-moe", "16").code == 1

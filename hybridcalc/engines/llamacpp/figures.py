@@ -3,12 +3,14 @@
 `Figures` only derives: what to make of them (findings) builds upon it, and `server_plan.Plan` joins both.
 """
 
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.architecture.weights import parameters
 from hybridcalc.deployment import GIVEN, Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
@@ -17,11 +19,13 @@ from hybridcalc.engines.llamacpp.memory import (
     UNBOUNDED,
     Weighed,
     compute_buffer,
+    header_of,
     vocabulary_of,
     weighed,
     weights_of,
 )
-from hybridcalc.engines.llamacpp.placement import Device, Devices, placed
+from hybridcalc.engines.llamacpp.overrides import NotPlain, names_known, read_overrides, unfound
+from hybridcalc.engines.llamacpp.placement import Device, Devices, layers_in_all, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared, prepare
 from hybridcalc.findings import BudgetLine
 from hybridcalc.units import GIB, MIB
@@ -87,6 +91,22 @@ class Figures(SharedFigures):
         """Whether -ot moves tensors of which nothing says how large they are."""
         found = self.weighed
         return self.args.override_tensor is not None and (found is None or not found.layers.modelled)
+
+    @property
+    def unfound(self) -> list[str]:
+        """Patterns of -ot that are found in no tensor's name."""
+        text, found, header = self.args.override_tensor, self.weighed, header_of(self.model)
+        if not text or found is None:
+            return []
+        if header is not None:
+            names = [tensor.name for tensor in header.tensors]
+        else:
+            blocks = parameters(self.model).blocks
+            experts = any(tensor.experts for block in blocks for tensor in block.tensors)
+            names = list(names_known(layers_in_all(self.model), experts=experts))
+        with suppress(NotPlain):
+            return unfound(read_overrides(text, self.args.cards), names)
+        return []
 
     def lacking(self, end: int) -> "Lack | None":
         """What the card lacks most that is to hold more than it has, with the low (0), likely (1) or high (2) end of

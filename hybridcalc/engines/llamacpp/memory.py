@@ -126,7 +126,7 @@ def _overridden(
     if not args.override_tensor:
         return weigh(of, layers, loaded, ())
     try:
-        return weigh(of, layers, loaded, read_overrides(args.override_tensor, args.cards))
+        return weigh(of, layers, loaded, read_overrides(args.override_tensor, args.cards, counted=args.gpu_bytes > 0))
     except NotPlain:
         return weigh(of, layers, loaded, ())._replace(modelled=False)
 

@@ -7,10 +7,12 @@ pattern has to take all of a layer, or none. Source: llama.cpp src/llama-model-l
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from hybridcalc.architecture.quantization import compiled
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.hardware import gpus_in_words
 
 HOST = -1
 """The host, where devices are numbered."""
@@ -25,6 +27,8 @@ _USUAL = (
 )  # fmt: skip
 """Tensors of layers beside experts, as GGUF files call those of hybrids."""
 
+EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps")
+
 Overrides = tuple[tuple[str, int], ...]
 """Patterns, and the number of the device of each."""
 
@@ -34,8 +38,10 @@ class NotPlain(Exception):
 
 
 @lru_cache(maxsize=64)
-def read_overrides(text: str, cards: int) -> Overrides:
-    """The overrides of a value of -ot. Raises InputError for what is none, NotPlain for a device that is not known."""
+def read_overrides(text: str, cards: int, *, counted: bool = False) -> Overrides:
+    """The overrides of a value of -ot. Raises InputError for what is none, and for a card that is not there where they
+    are ``counted``; NotPlain for a device that is not known.
+    """
     found = []
     for each in text.split(",")[:MOST]:
         pattern, equals, device = each.rpartition("=")
@@ -45,6 +51,9 @@ def read_overrides(text: str, cards: int) -> Overrides:
             raise InputError(f"--override-tensor {quoted(pattern, 40)} repeats too much", fix="write it plainer")
         compiled(pattern, "--override-tensor")
         card = _CARD.fullmatch(device)
+        if counted and card is not None and int(card[1] or 0) >= cards:
+            there = f"{gpus_in_words(cards)}, numbered from 0"
+            raise InputError(f"--override-tensor {quoted(each, 40)} on {there}", fix="name a device that is there")
         number = HOST if device == "CPU" else int(card[1] or 0) if card is not None else cards
         if number >= cards:
             raise NotPlain(device)
@@ -58,6 +67,23 @@ def device_of(name: str, overrides: Overrides) -> int | None:
         if compiled(pattern, "--override-tensor").search(name):
             return device
     return None
+
+
+def unfound(overrides: Overrides, names: Iterable[str]) -> list[str]:
+    """Patterns that are found in no tensor's name."""
+    names = tuple(names)
+    return [
+        pattern
+        for pattern, _ in overrides
+        if not any(compiled(pattern, "--override-tensor").search(name) for name in names)
+    ]
+
+
+def names_known(layers: int, *, experts: bool) -> Iterator[str]:
+    """Names of the tensors that such models have."""
+    yield from ("token_embd.weight", "output.weight", "output_norm.weight")
+    for layer in range(layers):
+        yield from (f"blk.{layer}.{name}.weight" for name in (*_USUAL, *(EXPERTS if experts else ())))
 
 
 @lru_cache(maxsize=64)

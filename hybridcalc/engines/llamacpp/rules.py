@@ -216,6 +216,8 @@ def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
             "-ot moves tensors between devices whose sizes no name tells: which device holds what is not known",
             "the sums over all devices hold; --cpu-moe and --n-cpu-moe are modelled",
         )
+    for pattern in plan.unfound:
+        yield f"-ot {printable(pattern[:40])} is found in no tensor's name: it moves nothing", "leave it out"
 
 
 def _one_slot(plan: Figures) -> Iterator[tuple[str, str]]:

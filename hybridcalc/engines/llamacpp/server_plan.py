@@ -167,7 +167,7 @@ def plan(
         rest = rest.again(found.ready.args)  # shorter contexts have smaller compute buffers
     made = Plan(found, rest, work, asked)
     lack = None if movable(args) else made.lacking(taken)
-    needed, left = caches_on_cards(asked), (rest.high_gib, rest.likely_gib, rest.low_gib)[taken]
+    needed, left = caches_on_cards(asked), _left(rest, taken)
     if lack is None and (args.fit or made.by_card or needed <= left * GIB):
         return made
     reason = f"KV and states take {needed / GIB:.2f} GiB, {max(left, 0):.2f} are left" if lack is None else str(lack)
@@ -175,14 +175,23 @@ def plan(
 
 
 def mended(asked: Prepared, rest: Rest, work: Workload, taken: int) -> str:
-    """What to write so that every card holds what it is to hold; each is planned before it is said."""
+    """What to write so that every card holds what it is to hold, for certain or else at the ``taken`` end."""
+    for end in (MOST, taken):
+        fix = _mended(asked, rest, work, end)
+        if fix:
+            return fix
+    return "a larger GPU, fewer layers on it (-ngl), or fewer slots"
+
+
+def _mended(asked: Prepared, rest: Rest, work: Workload, taken: int) -> str:
+    """The same at an end of the estimates; each is planned before it is said. Empty where nothing does."""
 
     def holds(**changed: Any) -> bool:
         """Whether each card has room with other arguments, and the slots for the requests."""
         ready = prepare(asked.model, asked.args.changed(**changed))
         left = rest.again(ready.args) if rest.again is not None else rest
         made = Plan(Shrunk(ready), left, work, ready)
-        room = made.lacking(taken) is None if made.by_card else caches_on_cards(ready) <= left.likely_gib * GIB
+        room = made.lacking(taken) is None if made.by_card else caches_on_cards(ready) <= _left(left, taken) * GIB
         return room and bool(made.requests)
 
     args, layers = asked.args, layers_in_all(asked.model)
@@ -193,7 +202,8 @@ def mended(asked: Prepared, rest: Rest, work: Workload, taken: int) -> str:
     ):
         if any(getattr(args, name) != value for name, value in changed.items()) and holds(**changed):
             return words
-    tokens = shrunk(prepare(asked.model, args.changed(n_ctx=0)), rest).ready.n_ctx
+    end = rest._replace(likely_gib=_left(rest, taken))
+    tokens = shrunk(prepare(asked.model, args.changed(n_ctx=0)), end).ready.n_ctx
     if holds(n_ctx=tokens):
         return Write("--ctx-size", tokens)
     experts = weighed(asked) if not args.cpu_moe else None
@@ -203,4 +213,9 @@ def mended(asked: Prepared, rest: Rest, work: Workload, taken: int) -> str:
     for count in range(min(offloaded_of(args, layers), layers + 1) - 1, 0, -1):
         if holds(n_gpu_layers=count):
             return Write("--n-gpu-layers", count)
-    return "a larger GPU, fewer layers on it (-ngl), or fewer slots"
+    return ""
+
+
+def _left(rest: Rest, taken: int) -> float:
+    """GiB left at an end of what a server takes."""
+    return (rest.high_gib, rest.likely_gib, rest.low_gib)[taken]

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hybridcalc.deployment import WEIGHTS_NAME
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
 from hybridcalc.engines.llamacpp.overrides import HOST
-from hybridcalc.engines.llamacpp.server_plan import Plan
+from hybridcalc.engines.llamacpp.server_plan import MOST, Plan
 from hybridcalc.engines.view import counted, memory_figure, pools_picture
 from hybridcalc.findings import Quantity
 from hybridcalc.units import GIB, MIB, format_bytes
@@ -58,7 +59,8 @@ def figures(plan: Plan) -> list[Quantity]:
                 "KV of drafts", f"{ready.draft_bytes:,} B", f"{ready.draft_bytes / MIB:,.2f} MiB", "its own context"
             )
         )
-    weights, compute = weights_of(ready), compute_buffer(ready)
+    on_cards = [part for part in plan.rest.parts if part.name == WEIGHTS_NAME]
+    weights, compute = on_cards[0] if on_cards else weights_of(ready), compute_buffer(ready)
     if weights is not None:
         rows.append(Quantity("weights", weights.text, "GiB", weights.why))
     if compute is not None:
@@ -88,6 +90,8 @@ def _whole(plan: Plan, cards_gib: float) -> Quantity:
     fits = "fits" if caches <= rest.low_gib else "may fit" if caches <= rest.high_gib else "does not fit"
     if plan.offloaded is not None or plan.experts_on_host:
         fits = "does not fit"
+    elif fits == "fits" and (lack := plan.lacking(MOST)) is not None:
+        fits = f"{lack.name} may lack {lack.held - lack.card:.2f}"
     bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
     free = f", {rest.headroom_gib:.2f} kept free" if rest.headroom_gib else ""
     of = f"of {cards_gib:.2f} on {cards} card{'' if cards == 1 else 's'}{free}: {fits}"
