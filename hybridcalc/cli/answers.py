@@ -199,7 +199,8 @@ def _chosen(asked: Wanted, draw: "Mapping[str, Callable[[], Picture]]") -> "Pict
         raise InputError("there is nothing to draw", fix="the answer without --save says why")
     name = asked.figure or next(iter(draw))
     if name not in draw:
-        raise InputError(f"--figure {quoted(name)} is no picture of this answer", fix=f"write {', '.join(draw)}")
+        timed = "; it needs --gpu, -L and an engine whose steps are modelled" if name in ("step", "roofline") else ""
+        raise InputError(f"--figure {quoted(name)} is no picture of this answer", fix=f"write {', '.join(draw)}{timed}")
     return draw[name]()
 
 

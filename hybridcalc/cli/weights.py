@@ -86,11 +86,13 @@ def weights(
         print_json("weights", {"engine": question.engine.name, **found.to_dict()})
         return
     from hybridcalc.engines.weights_view import weights_view
+    from hybridcalc.hardware import find_gpu
     from hybridcalc.output.text import print_view
 
     ranks = question.engine.server_ranks(asked.args)
     others = () if gpu is not None else _on_other_cards(question.engine, model, asked.args, found)
-    view = weights_view(found, question.engine.title, ranks, tensors=explain, others=others)
+    card = None if gpu is None else find_gpu(gpu)
+    view = weights_view(found, question.engine.title, ranks, tensors=explain, others=others, card=card)
     print_view(view, explain=False, verbose=verbose)
 
 

@@ -54,7 +54,7 @@ class Group(NamedTuple):
 
 class Weights(NamedTuple):
     """The answer. ``bytes_per_rank``, low and high: equal where they are exact. ``uncertain`` says why they are not.
-    What is counted only where it is asked for stands apart.
+    What is counted only where it is asked for stands apart; ``beside``: what of it is not on a rank, in words.
     """
 
     model: Architecture
@@ -67,6 +67,7 @@ class Weights(NamedTuple):
     counted: "Counted"
     uncertain: str = ""
     findings: tuple[Finding, ...] = ()
+    beside: str = ""
 
     @property
     def parameters(self) -> int:
@@ -147,12 +148,15 @@ class Counted:
         found: Parameters | None = None,
         *,
         parameters: int = 0,
+        text: int = 0,
+        others: str = "vision and draft layers",
         stored: Callable[[], int | None] = lambda: None,
         held: tuple[Held, ...] = (),
         placed: Placement | None = None,
         stage: int = 0,
     ) -> None:
-        self._found, self._parameters, self._stored = found, parameters, stored
+        self._found, self._parameters, self._text, self._stored = found, parameters, text or parameters, stored
+        self.others = others
         self._held, self._placed, self._stage = held, placed, stage
 
     @cached_property
@@ -163,7 +167,7 @@ class Counted:
     @cached_property
     def parameters_text(self) -> int:
         """Those of text."""
-        return self._parameters if self._found is None else self._found.number(draft=False, vision=False)
+        return self._text if self._found is None else self._found.number(draft=False, vision=False)
 
     @cached_property
     def checkpoint_bytes(self) -> int | None:
@@ -398,7 +402,8 @@ def _by_name(
     if stored.marked in TYPE_MIXES:
         whole = _exact(model, stored, found, None, placement, dtype).likely
         low, likely, high = (int(whole * bits / 16) for bits in TYPE_MIXES[stored.marked])
-        counted, why = Counted(parameters=found.number()), f"files of {stored.marked} differ in the share of each type"
+        counted = Counted(parameters=found.number(), text=found.number(draft=False, vision=False))
+        why = f"files of {stored.marked} differ in the share of each type"
         return Weights(model, stored.name, stored.marked, low, likely, high, stored.source, counted, why)
     sizes, refused = list[Weights](), ""
     for each in layouts(stored, found):

@@ -1,18 +1,29 @@
 """What weights come to, for people: on a rank, in the checkpoint, by group, and tensor by tensor."""
 
+from typing import TYPE_CHECKING
+
 from hybridcalc.engines.weights import ADDED, Weights
 from hybridcalc.findings import Quantity, Table, View
 from hybridcalc.units import format_bytes, short_dtype
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
 
 MOST_NAMED = 3
 """Groups that the short answer names."""
 
 
 def weights_view(
-    found: Weights, engine: str, ranks: int, *, tensors: bool = False, others: tuple[tuple[str, Weights], ...] = ()
+    found: Weights,
+    engine: str,
+    ranks: int,
+    *,
+    tensors: bool = False,
+    others: tuple[tuple[str, Weights], ...] = (),
+    card: "Gpu | None" = None,
 ) -> View:
     """The whole answer, of the heaviest of so many ranks; ``tensors``: with every tensor; ``others``: cards by name on
-    which it takes another size.
+    which it takes another size; ``card``: the one that is to hold it.
     """
     where = "one rank" if ranks == 1 else f"the heaviest of {ranks} ranks"
     warned = " ".join(finding.message for finding in found.findings)
@@ -21,10 +32,10 @@ def weights_view(
         f"Weights of {found.checkpoint} on {engine}",
         _gib(found.likely) if found.exact else f"{_gib(found.low)} to {_gib(found.high)}",
         f"of weights on {where} under {engine}: {found.checkpoint}",
-        figures=tuple(_figures(found)),
+        figures=(*_figures(found), *(_held(found, card) if card is not None else ())),
         findings=found.findings,
         tables=(_groups(found), *((_tensors(found),) if tensors else ())),
-        notes=tuple(text for text in (uncertain, _elsewhere(others), _saved(found), *_added(found)) if text),
+        notes=tuple(filter(None, (found.beside, uncertain, _elsewhere(others), _saved(found), *_added(found)))),
     )
 
 
@@ -46,6 +57,13 @@ def _figures(found: Weights) -> list[Quantity]:
             )
         )
     return rows
+
+
+def _held(found: Weights, card: "Gpu") -> list[Quantity]:
+    """Whether the card holds them."""
+    room = card.engine_gib * 2**30
+    fits = "they fit" if found.high <= room else "they may fit" if found.low <= room else "they do not fit"
+    return [Quantity("the card", f"{card.engine_gib:.2f}", "GiB", f"{card.source}: {fits}")]
 
 
 def _groups(found: Weights) -> Table:
@@ -90,7 +108,7 @@ def _added(found: Weights) -> list[str]:
 
 def _parts(found: Weights) -> str:
     other = found.parameters - found.parameters_text
-    return f"{found.parameters_text:,} of text, {other:,} of vision and draft layers" if other else "text"
+    return f"{found.parameters_text:,} of text, {other:,} of {found.counted.others}" if other else "text"
 
 
 def _saved(found: Weights) -> str:

@@ -19,7 +19,15 @@ from hybridcalc.architecture.weights import parameters, widths_of
 from hybridcalc.deployment import COMPUTED, ESTIMATED, GPU, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart, Rest, exact_rest
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.overrides import NotPlain, Overrides, read_overrides
-from hybridcalc.engines.llamacpp.placement import LayerWeights, layers_in_all, of_header, of_parameters, placed
+from hybridcalc.engines.llamacpp.placement import (
+    Devices,
+    LayerWeights,
+    layers_in_all,
+    of_drafts,
+    of_header,
+    of_parameters,
+    placed,
+)
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
 from hybridcalc.errors import ConfigError, InputError, MemoryUnknown, NotModelled
 from hybridcalc.units import GIB, MIB
@@ -137,6 +145,12 @@ def weights_of(ready: Prepared) -> MemoryPart | None:
     return None if found is None else found.part(found.layers.whole)
 
 
+def part_on_cards(found: Weighed, where: Devices) -> MemoryPart:
+    """The weights of all cards, GiB, with what the host holds besides."""
+    host = found.part(where.host.weights)
+    return found.part(where.weights, f"; {host.likely:.2f} GiB more on the host" if host.likely >= 0.005 else "")
+
+
 def weights_on_card(model: Architecture, args: ContextParams) -> "Weights":
     """The weights of the heaviest card. Raises NotModelled where nothing says them."""
     from hybridcalc.engines.weights import Counted, Weights
@@ -149,15 +163,23 @@ def weights_on_card(model: Architecture, args: ContextParams) -> "Weights":
             lacking="weights of an unnamed type mix",
             fix="give a GGUF file, or a name with its type mix (MODEL:Q4_K_M)",
         )
-    heaviest = max(card.weights for card in placed(ready, found.layers).cards)
+    where = placed(ready, found.layers)
+    heaviest, host = max(card.weights for card in where.cards), found.part(where.host.weights)
+    beside = [f"{host.text} GiB are on the host, embeddings among them"] if host.likely >= 0.005 else []
+    if model.draft_layers and MTP not in (args.spec_type or ""):
+        beside.append(f"draft layers are not loaded: --spec-type {MTP} loads them")
     low, likely, high = (int(heaviest * each) for each in found.bytes_of)
     if header is None:
-        counted = Counted(parameters=parameters(model).number(vision=False))
+        known = parameters(model)
+        text = known.number(draft=False, vision=False)
+        counted = Counted(parameters=known.number(vision=False), text=text, others="draft layers")
     else:
         count, size = sum(each.parameters for each in header.tensors), sum(each.bytes for each in header.tensors)
-        counted = Counted(parameters=count, stored=lambda: size)
+        text = count - sum(each.parameters for each in header.tensors if of_drafts(each.name, model.num_layers))
+        counted = Counted(parameters=count, text=text, others="draft layers", stored=lambda: size)
     uncertain = "" if low == high else f"the share of each type in a file of {mix} differs"
-    return Weights(model, model.asked, mix or "gguf", low, likely, high, found.why, counted, uncertain)
+    whole = Weights(model, model.asked, mix or "gguf", low, likely, high, found.why, counted, uncertain)
+    return whole._replace(beside="; ".join(beside))
 
 
 def check_memory(known: Memory) -> None:
@@ -185,9 +207,7 @@ def _rest_of_gpu(gpu: "Gpu", model: Architecture, args: ContextParams, known: Me
     ready = prepare(model, args)
     found, weights = weighed(ready), known.weights_part()
     if weights is None and found is not None:
-        on_cards, host = placed(ready, found.layers).weights, found.part(placed(ready, found.layers).host.weights)
-        more = f"; {host.likely:.2f} GiB more on the host" if host.likely >= 0.005 else ""
-        weights = found.part(on_cards, more)
+        weights = part_on_cards(found, placed(ready, found.layers))
     if weights is None:
         named = "qwen3.5:35b-q4_K_M" if args.ollama else "MODEL:Q4_K_M"
         raise MemoryUnknown(

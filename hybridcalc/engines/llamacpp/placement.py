@@ -146,6 +146,12 @@ def _ggml_names(tensor: Tensor) -> tuple[str, ...]:
     return ("ffn_gate_exps", "ffn_up_exps")[-len(tensor.rows) :]
 
 
+def of_drafts(name: str, layers: int) -> bool:
+    """Whether a tensor of a GGUF file belongs to a block behind so many layers."""
+    block = _BLOCK.match(name)
+    return block is not None and int(block[1]) >= layers
+
+
 def parts_of(args: ContextParams) -> tuple[float, ...]:
     """What of the layers each card gets: -ts, or even parts. Raises InputError for parts that are none."""
     if args.split_mode == "none":

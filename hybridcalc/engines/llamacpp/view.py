@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridcalc.deployment import WEIGHTS_NAME
 from hybridcalc.engines.llamacpp.figures import bounded
-from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
+from hybridcalc.engines.llamacpp.memory import compute_buffer, part_on_cards
 from hybridcalc.engines.llamacpp.overrides import HOST
 from hybridcalc.engines.llamacpp.server_plan import MOST, Plan
 from hybridcalc.engines.view import counted, memory_figure, pools_picture
@@ -60,7 +60,9 @@ def figures(plan: Plan) -> list[Quantity]:
             )
         )
     on_cards = [part for part in plan.rest.parts if part.name == WEIGHTS_NAME]
-    weights, compute = on_cards[0] if on_cards else weights_of(ready), compute_buffer(ready)
+    if not on_cards and plan.weighed is not None:
+        on_cards = [part_on_cards(plan.weighed, plan.placement)]
+    weights, compute = on_cards[0] if on_cards else None, compute_buffer(ready)
     if weights is not None:
         rows.append(Quantity("weights", weights.text, "GiB", weights.why))
     if compute is not None:
