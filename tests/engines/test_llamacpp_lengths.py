@@ -70,7 +70,7 @@ def test_a_log_says_that_no_slot_holds_it(slot: str, tmp_path: Path) -> None:
 def test_reuse_refuses_a_prompt_beyond_the_trained_context() -> None:
     line = ("--no-what-if", "--", *LINE, "-c", "600000", "-np", "1")
     refused = run("reuse", "--workload", "cyclic:prefixes=2,tokens=300k", *line)
-    assert refused.code == 2 and "whose context is 262,144\n       shorten the requests" in refused.err
+    assert refused.code and "262,144" in refused.err
     assert run("reuse", "--workload", "cyclic:prefixes=2,tokens=200k", *line).code == 0
 
 
