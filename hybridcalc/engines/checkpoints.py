@@ -115,7 +115,8 @@ def cut_in_blocks(model: Architecture, quantization: str | None) -> bool:
     if model.config is not None or quantization:
         return True
     listed = _listed(model)
-    return "fp8" in str(listed.get("quantization")) if listed is not None else bool(_mark(model))
+    said = str(listed.get("quantization")) if listed is not None else ""
+    return "fp8" in said or "'block'" in said if listed is not None else bool(_mark(model))
 
 
 def kv_cache_said(model: Architecture, *, modelopt: bool = False) -> str | None:

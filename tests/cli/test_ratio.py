@@ -243,7 +243,7 @@ def test_weights_that_a_name_leaves_open_are_a_finding() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("kimi-k3", "--gpu", "8xh200"), "weights alone take 185.24 of 137.90 GiB"),
+        (("kimi-k3", "--gpu", "8xh200"), "weights alone take 191.71 of 137.90 GiB"),
         (("qwen3.6-27b", "--gpu", "3xh100"), "3 GPUs do not share qwen3.6-27b"),
         (("qwen3.6-27b", "--gpu", "2xh100", "--tp", "4"), "4 ranks on 2 GPUs"),
         (("qwen3.6-27b", "--gpu", "h100", "--weights", "9GiB", "--rest", "3GiB"), "given in more than one way"),

@@ -57,7 +57,7 @@ def _widths(model: Architecture) -> Iterator[tuple[str, int]]:
     """Widths of MLPs, by what cuts them."""
     for block in parameters(model).blocks:
         for tensor in block.tensors:
-            if tensor.name.endswith("down_proj") and block.place == "layers":
+            if tensor.name.endswith("down_proj") and tensor.cut and block.place == "layers":
                 yield tensor.over, tensor.columns
 
 

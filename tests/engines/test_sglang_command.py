@@ -16,6 +16,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
+from hybridcalc.shell.mentions import ASKS
 
 from_command = partial(read_command, "sglang")
 
@@ -138,7 +139,7 @@ def test_the_two_lists_of_names_do_not_meet() -> None:
     assert not OTHER_FLAGS & {*spellings, *FLAG_FILES}
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_FLAGS))
+@pytest.mark.parametrize("name", sorted(OTHER_FLAGS - ASKS))
 def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> None:
     """However close their names are: --linear-attn-prefill-backend is no misspelt --linear-attn-decode-backend."""
     assert args(f"{name} value --tp 2 {name}=value {name} --dp 3 {name}") == ServerArgs(tp_size=2, dp_size=3)
@@ -157,7 +158,6 @@ def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> No
         "--not-known-to-anybody 1",
         "--dyn-reasoning-parser kimi",
         "--disagg-config-key prefill",
-        "-h",
     ],
 )
 def test_their_values_go_with_them(arguments: str) -> None:

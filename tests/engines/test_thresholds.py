@@ -88,12 +88,13 @@ def test_draft_states_from_a_quarter_of_the_memory_on(share: float, speaks: bool
             "lower --mem-fraction-static by as much",
         ),
         (0.4, 0.5, True, "0.50 GiB of headroom must hold them", ""),
-        (0.399, 0.5, False, "", ""),
+        (0.11, 0.5, True, "0.50 GiB of headroom must hold them", ""),
+        (0.099, 0.5, False, "", ""),
         (0.399, 0.3, True, "0.30 GiB of headroom cannot hold them", "write --mem-fraction-static 0.76"),
         (0.5, 0.5, True, "0.50 GiB of headroom cannot hold them", "write --mem-fraction-static 0.75"),
     ],
 )
-def test_what_is_not_charged_from_a_twentieth_of_the_memory_or_all_headroom_on(
+def test_what_is_not_charged_from_a_twentieth_of_the_memory_or_a_fifth_of_the_headroom_on(
     over: float, headroom: float | None, speaks: bool, words: str, fix: str
 ) -> None:
     line = SimpleNamespace(name="rings", allocated_bytes=int(over * GIB), charged_bytes=0)

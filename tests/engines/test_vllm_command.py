@@ -13,6 +13,7 @@ from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
+from hybridcalc.shell.mentions import ASKS
 
 from_command = partial(read_command, "vllm")
 
@@ -153,7 +154,7 @@ def test_the_two_lists_of_names_do_not_meet() -> None:
     assert not OTHER_FLAGS & {*spellings, *FLAG_FILES}
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_FLAGS))
+@pytest.mark.parametrize("name", sorted(OTHER_FLAGS - ASKS))
 def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> None:
     """However close their names are, and with whatever stands behind them."""
     read = args(f"{name} value -tp 2 {name}=value {name} -dp 3 {name}")

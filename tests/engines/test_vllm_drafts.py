@@ -115,9 +115,9 @@ def test_the_last_pipeline_stage_has_the_draft(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_counted_is_said(tmp_path: Path, model: str, given: dict[str, Any]) -> None:
-    """Older releases, blocks outermost, and models without states: as before, with a note."""
+    """Older releases, blocks outermost, and models without states: as before, with a warning."""
     made = plan(load_model(model), drafting(tmp_path, **given), available_bytes=60 * GIB)
-    assert any("no KV of the draft model is counted" in note for note in made.notes)
+    assert any("no KV of the draft model is counted" in found.message for found in made.findings)
 
 
 @pytest.mark.parametrize(

@@ -234,10 +234,10 @@ def test_an_image_that_the_log_does_not_name_is_said_to_be_assumed(tmp_path: Pat
 
 
 def test_a_failed_boot_is_written_with_what_mends_it(tmp_path: Path) -> None:
-    """The length that the refusal names in place of the one that failed."""
+    """The length that the refusal names in place of the one that failed, and the sequences that start with it."""
     text = of_log(tmp_path, "cmd", "'max_model_len': 262144", more=REFUSED)
     assert "--max-model-len 90000" in text and "262144" not in text.partition("\n")[2]
-    assert text.startswith("# --max-model-len 90000: one request of 262,144 tokens does not fit")
+    assert text.startswith("# --max-model-len 90000 --max-num-seqs 124: one request of 262,144 tokens does not fit")
 
 
 def test_a_failure_that_no_flag_is_known_for_is_said(tmp_path: Path) -> None:

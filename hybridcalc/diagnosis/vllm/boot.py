@@ -124,7 +124,8 @@ def _with_sequences(found: Finding, boot: Boot, fit: Fit, said: Figures) -> Find
         return found
     sequences = f"--max-num-seqs {blocks}"
     fix = found.fix.replace(found.mend[1], f"{found.mend[1]} {sequences}", 1)
-    return found._replace(fix=f"{fix} and write {sequences}" if fix.endswith("utilization") else fix, mend=None)
+    fix = f"{fix} and write {sequences}" if fix.endswith("utilization") else fix
+    return found._replace(fix=fix, mend=(found.mend[0], f"{found.mend[1]} {sequences}"))
 
 
 def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> None:

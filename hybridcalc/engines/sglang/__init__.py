@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.sglang.config import ServerArgs, check_chain
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture import Architecture
-    from hybridcalc.deployment import Rest, Workload
-    from hybridcalc.engines.answer import Answer
     from hybridcalc.engines.sglang.fraction import resolve as resolve
     from hybridcalc.engines.sglang.server_plan import Plan as Plan
     from hybridcalc.engines.sglang.server_plan import plan as plan
@@ -86,12 +83,6 @@ class Sglang(Engine):
         if known.rest is not None and args.mem_fraction_static is not None:
             said.append("--rest is given: --mem-fraction-static changes nothing here")
         return said
-
-    def plan(self, model: "Architecture", args: ServerArgs, rest: "Rest", workload: "Workload") -> "Answer":
-        """As every engine, and the numbers of drafts."""
-        found = super().plan(model, args, rest, workload)
-        check_chain(args)
-        return found
 
     def fraction(self, args: ServerArgs) -> dict[str, Any]:
         """As every engine."""

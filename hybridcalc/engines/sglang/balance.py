@@ -170,8 +170,7 @@ def balance_model(
     """
     check_arguments(args)
     check_together(args)
-    if not args.draft_tokens:
-        check_chain(args)
+    check_chain(args)
     rules, note = rules_for(args.engine_version)
     args = with_defaults(model, args, rules)
     measured = constants or architecture_constants(model, args, rules)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
+from hybridcalc.errors import InputError, NotModelled, quoted
 
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
@@ -257,24 +257,26 @@ def check_together(args: ServerArgs) -> None:
     _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly
 
 
-def check_chain(args: ServerArgs) -> None:
-    """Raise Refusal where some of steps, branches and drafts stand without the others: without steps an assertion wants
-    none of them, with steps the branches are held against 1 whether there are any or not. An adaptive server has them
-    from its own list. Source: SGLang arg_groups/speculative_hook.py _handle_eagle_family.
+def lacking_of_chain(args: ServerArgs) -> tuple[str, str] | None:
+    """What is wrong where some of steps, branches and drafts stand without the others, and what to write; None where
+    nothing is. Later code than the releases known here wants all of them or none, and stops at an assertion (read in a
+    copy of arg_groups/speculative_hook.py). An adaptive server has them from its own list.
     """
     steps, branches, drafts = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
     whole = args.drafts_unset or (steps and branches and args.draft_tokens)
     adaptive = args.speculative_adaptive or args.max_draft_tokens is not None
     if whole or adaptive or args.speculative_algorithm not in CHAINED_DRAFTS:
-        return
+        return None
     given = {flag: number for flag, number in ((STEPS, steps), (BRANCHES, branches), (DRAFTS, drafts)) if number}
     wanted = {STEPS: steps or max(1, (drafts or 4) - 1), BRANCHES: branches or 1}
     wanted |= {DRAFTS: wanted[STEPS] + 1} if wanted[BRANCHES] > 1 else {}
     lacking = {flag: number for flag, number in wanted.items() if flag not in given}
-    raise Refusal(
-        f"{' and '.join(given)} without {' and '.join(lacking)}: SGLang takes all of them or none, and stops",
-        stage="arguments",
-        rule="HC033",
-        fix=f"add {' '.join(f'{flag} {number}' for flag, number in lacking.items())}, or leave all of them out",
-        flag=next(iter(given)),
-    )
+    said = f"{' and '.join(given)} without {' and '.join(lacking)}: SGLang takes all of them or none, and may stop"
+    return said, f"add {' '.join(f'{flag} {number}' for flag, number in lacking.items())}, or leave all of them out"
+
+
+def check_chain(args: ServerArgs) -> None:
+    """Raise InputError where so little is given that the number of drafts is not known."""
+    found = None if args.draft_tokens else lacking_of_chain(args)
+    if found is not None:
+        raise InputError(found[0], fix=found[1], flag=found[0].partition(" ")[0])

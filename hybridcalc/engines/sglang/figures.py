@@ -13,7 +13,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs, check_chain
+from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
@@ -332,5 +332,4 @@ def unsized(model: Architecture, args: ServerArgs, workload: Workload) -> Unsize
     check_rings(ready.rings, per_worker_limit(ready.args, ready.rules))
     if ready.unbuildable is not None:
         raise ready.unbuildable.refusal()
-    check_chain(args)
     return Unsized(ready, workload)

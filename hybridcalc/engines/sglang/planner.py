@@ -110,8 +110,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         return last[2]  # of another memory
     check_arguments(args)
     check_together(args)
-    if not args.draft_tokens:
-        check_chain(args)
+    check_chain(args)
     shape = _shape(args), tuple(args.env.items())
     if last is None or last[0] is not model or last[1] != shape:
         ready = _prepare(model, args)

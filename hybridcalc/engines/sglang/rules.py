@@ -444,9 +444,7 @@ RULES: tuple[Rule, ...] = (
          lambda plan: kv_not_known(plan.model, plan.args, draft_kv=plan.ready.cells[0].draft_bytes)),
     Rule("HC032", "warning", "draft tokens do not fit steps and branches",
          "With one branch a step they are the steps and 1, whatever is typed.", SPECULATION,
-         lambda plan: draft_numbers(plan.args), place=(DRAFTS,), rests_on=frozenset({STEPS, BRANCHES, DRAFTS})),
-    Rule("HC033", "error", "some of steps, branches and drafts",
-         "The engine chooses all three where none is given, and stops where some are.", SPECULATION,
-         place=(DRAFTS, STEPS, BRANCHES)),
+         lambda plan: draft_numbers(plan.args), place=(DRAFTS, STEPS, BRANCHES),
+         rests_on=frozenset({STEPS, BRANCHES, DRAFTS})),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import StateShapes, rule_for
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import CHAINED_DRAFTS, KNOWN_ENVIRONMENT, ServerArgs
+from hybridcalc.engines.sglang.config import CHAINED_DRAFTS, KNOWN_ENVIRONMENT, ServerArgs, lacking_of_chain
 from hybridcalc.engines.sglang.kv import (
     NO_DRAFT_KV,
     KvCell,
@@ -369,7 +369,10 @@ def kv_not_known(model: Architecture, args: ServerArgs, *, draft_kv: int) -> Ite
 
 
 def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:
-    """Drafts that are not what is typed: those of a chain follow from its steps."""
+    """Drafts that are not what is typed, or not enough: those of a chain follow from its steps."""
+    lacking = lacking_of_chain(args)
+    if lacking is not None:
+        yield lacking
     typed = args.speculative_num_draft_tokens
     if typed is None or args.speculative_algorithm not in CHAINED_DRAFTS or args.max_draft_tokens is not None:
         return
