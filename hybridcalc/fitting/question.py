@@ -86,10 +86,14 @@ def wanted_requests(concurrency: int, headroom: Fraction) -> int:
 
 
 def checkpoints(model: Architecture) -> tuple[Architecture, ...]:
-    """The checkpoints of a preset, the one that was asked for alone where it is none of the preset's own names."""
+    """The checkpoints of a preset, the one that was asked for alone where the name is of one: with an organisation that
+    is not the model's own, or with a word for how it is stored.
+    """
     listed = shipped_checkpoints(model.name) if model.config is None else []
-    own = {model.name.lower(), (model.hf_id or "").lower(), ""}
-    if not listed or model.asked.lower() not in own:
+    asked = model.asked.lower()
+    own = asked in (model.name.lower(), (model.hf_id or "").lower())
+    one = "/" in asked or model.reading or asked.endswith("bf16")
+    if not listed or (one and not own):
         return (model,)
     return tuple(load_model(each["id"]) for each in listed)
 

@@ -296,11 +296,11 @@ class Launchers:
         return None
 
     def image_version(self, image: str) -> str | None:
-        """The engine's version in the tag of its own image, without what follows its numbers (``-cu126``, ``.post1``);
-        other images count their own versions.
+        """The engine's version in the tag of its own image, without what follows its numbers (``-cu126``, ``.post1``),
+        or the build that ends it (``server-cuda-b11549``); other images count their own versions.
         """
-        match = re.match(r"v?([0-9]{1,3}(?:\.[0-9]{1,3}){1,2})(?![0-9])", self.own_tag(image) or "")
-        return match[1] if match is not None else None
+        match = re.search(r"^v?(\d{1,3}(?:\.\d{1,3}){1,2})(?!\d)|(?:^|-)(b\d{4,6})$", self.own_tag(image) or "")
+        return None if match is None else match[1] or match[2]
 
     def own_tag(self, image: str) -> str | None:
         """The tag of an engine's own image, "latest" where it has none; None for other images."""

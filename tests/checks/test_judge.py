@@ -296,6 +296,10 @@ def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path: Path) -> Non
         assert bool(newest.assumed_release) is image.startswith("lmsysorg/sglang")
     for tag in ("v0.5.14.post1", "v0.5.14-cu126", "v0.5.14rc1-rocm"):
         assert check(tmp_path, pod.format(image=f"lmsysorg/sglang:{tag}"), "pod.yaml").version == "0.5.14"
+    build = "services: {{a: {{image: 'ghcr.io/ggml-org/llama.cpp:server-cuda-{tag}', command: [-m, x-Q8_0.gguf]}}}}"
+    for tag, known in (("b11549", True), ("b4000", False)):
+        made = check(tmp_path, build.format(tag=tag), "compose.yaml")
+        assert (made.version, bool(made.assumed_release)) == ("b11549", not known)
     series = check(tmp_path, pod.format(image="vllm/vllm-openai:v0.29").replace("sglang", "vllm"), "pod.yaml")
     assert series.version == "0.29.0"
     run = check(tmp_path, "docker run lmsysorg/sglang:v0.5.16 python3 -m sglang.launch_server --model-path kimi-k3")

@@ -16,7 +16,7 @@ from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.fitting.answer import Fit
 from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
-from hybridcalc.fitting.question import engines, offers
+from hybridcalc.fitting.question import checkpoints, engines, offers
 from hybridcalc.fitting.view import lengths_picture
 from hybridcalc.hardware import shipped_gpus
 
@@ -258,3 +258,14 @@ def test_a_server_has_room_for_an_answer() -> None:
     made = hybridcalc.fit("qwen3.6-27b", length=1, concurrency=1, gpu="h100", engine="vllm").deployments[0]
     words = made.launch["argv"]
     assert words[words.index("--max-model-len") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "several"),
+    [("nemotron-3-super", True), ("qwen3.6-35b", True), ("Qwen/Qwen3.6-35B-A3B", True),
+     ("qwen3.6-35b-a3b-fp8", False), ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", False)],
+)  # fmt: skip
+def test_a_name_of_the_model_means_all_its_checkpoints_and_one_of_a_checkpoint_that_one(
+    name: str, several: bool
+) -> None:
+    assert (len(checkpoints(load_model(name))) > 1) is several
