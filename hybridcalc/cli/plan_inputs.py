@@ -124,14 +124,14 @@ class Question(NamedTuple):
         fewer GPUs than it has ranks.
         """
         found: list[Finding] = []
-        ranks = self.engine.ranks(asked.args) if self.gpus is not None and self.engine.ranked else 0
-        from hybridcalc.hardware import beyond_node, few_in_words, gpus_in_words
+        if self.gpus is not None:
+            from hybridcalc.hardware import beyond_node, few_in_words, gpus_in_words
 
-        if (many := beyond_node(self.gpus, self.known.gpu)) is not None:
-            found.append(Finding(BEYOND_NODE, "warning", *many))
-        if self.gpus is not None and ranks > self.gpus:
-            fix = f"let it see {gpus_in_words(ranks)}, or run fewer ranks"
-            found.append(Finding(TOO_FEW, "error", few_in_words(ranks, gpus_in_words(self.gpus)), fix))
+            if (many := beyond_node(self.gpus, self.known.gpu)) is not None:
+                found.append(Finding(BEYOND_NODE, "warning", *many))
+            if (ranks := self.engine.ranks(asked.args) if self.engine.ranked else 0) > self.gpus:
+                fix = f"let it see {gpus_in_words(ranks)}, or run fewer ranks"
+                found.append(Finding(TOO_FEW, "error", few_in_words(ranks, gpus_in_words(self.gpus)), fix))
         if asked.unknown:
             shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
