@@ -141,8 +141,8 @@ def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> No
             "pin": pin(int(values["concurrency"]), plan.slots_per_request, dp=plan.args.attn_dp_size),
         }
         assert {key: number(shown[key]) for key in expected} == expected, values
-        binds = {"state": "state pool", "kv": "KV pool", "limit": "request limit"}[plan.binding]
-        assert f"the {binds} binds" in shown["said"], values
+        binds = {"state": "the state pool binds", "kv": "the KV pool binds", "limit": "the request limit binds"}
+        assert {**binds, "context": "longer than the context"}[plan.binding] in shown["said"], values
         assert _is(shown["ratio-star"], balance_model(model, plan.args, plan.workload).ratio), values
 
 

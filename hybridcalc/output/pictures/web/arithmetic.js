@@ -68,6 +68,7 @@ function sglangServe(sized, e, c, L) {
   const limit = Math.min(sized.asked, floordiv(sized.T, 2));
   let binding = byState <= byKv ? "state" : "kv";
   if (limit < Math.min(byState, byKv) || (binding === "state" && sized.limitIsSlots)) { binding = "limit"; }
+  if (L > c.context) { return { byState, byKv, limit, binding: "context", atOnce: 0 }; }
   return { byState, byKv, limit, binding, atOnce: Math.min(byState, byKv, sized.R) };
 }
 

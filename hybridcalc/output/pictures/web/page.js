@@ -97,7 +97,8 @@
       const left = s.memory * GIB - pools.reduce((sum, pool) => sum + pool[2], 0);
       found.parts = gpuParts(e, [...pools, ["unused", "unused", Math.trunc(left)]]);
       const enough = now.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
-      const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
+      const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds",
+        context: "longer than the context" };
       const each = c.dp > 1 ? ` on each of ${c.dp} workers` : "";
       found.atOnce = now.atOnce;
       found.said = `${counted(now.atOnce, "request")} of ${counted(s.length, "token")} at once${each}${enough}: ${binds[now.binding]}.`;
@@ -166,7 +167,7 @@
       const last = bands[bands.length - 1];
       if (last) { last.high = x; }
       if (!last || last.role !== one.binding) {
-        const label = { state: "state pool binds", kv: "KV pool binds", limit: "request limit binds" }[one.binding];
+        const label = { state: "state pool binds", kv: "KV pool binds", limit: "request limit binds", context: "beyond the context" }[one.binding];
         bands.push({ low: x, high: x, role: one.binding, label });
       }
     }
