@@ -26,7 +26,8 @@ class Finding(NamedTuple):
     """``rule`` is stable and documented; ``severity`` is one of SEVERITIES; ``fix`` may be empty.
 
     ``flag`` and ``release`` are those of the error it was, where it was one. ``mend``: where the fix is one value, its
-    flag, empty for the one that the finding is about, and the value.
+    flag, empty for the one that the finding is about, and the value; other flags that
+    belong to it may follow the value.
     """
 
     rule: str

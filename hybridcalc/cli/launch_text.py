@@ -58,7 +58,7 @@ def _configured(launch: Launch, script: str | None) -> Launch:
 
 def gpus_seen(line: Launch) -> int | None:
     """How many GPUs a launch line sees, where it says which."""
-    if line.gpus is None and not any(name.endswith("_VISIBLE_DEVICES") for name in line.env):
+    if line.gpus is None and not line.env:
         return None
     from hybridcalc.shell.containers import visible
 

@@ -16,7 +16,6 @@ from hybridcalc.architecture.presets import find_preset, is_path, named_as_quant
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.arguments import UNCOUNTED
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
@@ -111,12 +110,10 @@ class Question(NamedTuple):
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        names = {word.partition("=")[0] for word in self.launch.words if word.startswith("-")}
-        uncounted = dict.fromkeys(why for name, why in UNCOUNTED.items() if name in names)
         from hybridcalc.cli.launch_text import overruled
 
         own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
-        said = (self.assumed, asked.taken, asked.uneven, *uncounted, *own)
+        said = (self.assumed, asked.taken, asked.uneven, *own)
         return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:

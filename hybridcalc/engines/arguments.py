@@ -307,14 +307,3 @@ def is_later(version: str, than: str) -> bool:
     """
     one, other = version_numbers(version), version_numbers(than)
     return one[: len(other)] > other[: len(one)]
-
-
-DRAFT, VISION = "the draft model's weights and KV are not counted", "its vision tower is not counted"
-OFFLOAD = "the weights that it moves to the host are counted as on the GPU"
-UNCOUNTED = {
-    "--lora": "LoRA: adapters take memory that is not counted", "--mmproj": f"--mmproj: {VISION}",
-    "-mm": f"-mm: {VISION}", "--model-draft": DRAFT, "-md": DRAFT,
-    "--n-cpu-ffn": f"--n-cpu-ffn: {OFFLOAD}", "-ncffn": f"-ncffn: {OFFLOAD}",
-    "--fit-target": "--fit-target is not counted: --fit is taken to leave 1 GiB of each card free",
-}  # fmt: skip
-"""Flags that change what a GPU holds, and what of that is not counted."""

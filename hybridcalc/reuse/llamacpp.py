@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams
+from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams, padded
 from hybridcalc.engines.llamacpp.flags import SLOTS
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.reuse.hosts import Weight
 from hybridcalc.reuse.policy import Policy
-from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer, padded
+from hybridcalc.reuse.server_slots import NO_LIMIT, SlotServer
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.units import GIB, MIB
 

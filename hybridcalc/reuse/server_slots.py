@@ -17,6 +17,7 @@ from collections.abc import Hashable
 from struct import pack, unpack
 from typing import NamedTuple
 
+from hybridcalc.engines.llamacpp.config import padded
 from hybridcalc.engines.llamacpp.saved import MIN_STEP, ServerSlot, served
 from hybridcalc.errors import InputError
 from hybridcalc.reuse.cache import NoRoom, PrefixCache, Run
@@ -24,7 +25,6 @@ from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.tree import Ends, Ids
 
-PADDING = 256
 NO_LIMIT = -1
 HALF, QUARTER = 0.5, 0.25
 
@@ -341,11 +341,6 @@ class HostCache:
         self.bytes -= self.size(prompt)
         self.tokens -= prompt.state.held
         return prompt
-
-
-def padded(tokens: int) -> int:
-    """A context as the engine rounds it up."""
-    return -(-tokens // PADDING) * PADDING
 
 
 def _begin(ids: Ids, others: Ids, ends: Ends) -> int:

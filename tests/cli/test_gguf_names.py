@@ -63,13 +63,13 @@ def test_any_other_name_means_the_usual_engine(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --lora x.gguf", "LoRA: adapters take memory"),
+    ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --lora x.gguf", "--lora: adapters take memory"),
     ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 --mmproj x.gguf", "vision tower is not counted"),
     ("llama-server -m Qwen3.6-27B-Q4_K_M.gguf -c 8192 -md small.gguf", "draft model's weights and KV are not counted"),
 ])  # fmt: skip
 def test_a_flag_whose_memory_is_not_counted_is_said(line: str, said: str) -> None:
-    notes = json.loads(run("plan", "--gpu", "h100", "-L", "8k", "--json", "--", *line.split()).out)["notes"]
-    assert any(said in note for note in notes)
+    found = json.loads(run("plan", "--gpu", "h100", "-L", "8k", "--json", "--", *line.split()).out)["findings"]
+    assert [said in one["message"] for one in found if one["rule"] == "HC224"] == [True]
 
 
 def test_weights_say_on_which_cards_they_take_another_size() -> None:

@@ -23,6 +23,8 @@ PLAIN = ("f32", "f16", "bf16")
 BLOCK = 32
 """Elements of a block of every quantised type of cache."""
 MOST_SEQUENCES = 256
+PADDING = 256
+"""Cells of a stream are a multiple of this."""
 COPYING = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Ways of drafting for which a state is kept as often as a draft has tokens, and once more."""
 AUTO_LAYERS, ALL_LAYERS = -1, -2
@@ -50,7 +52,8 @@ class ContextParams(Arguments):
     ``kv_unified_per_slot`` 0 is unset. ``fit``: the server may shrink a context that nobody set, and offload fewer
     layers, to leave memory free on each device. ``cards`` and ``gpu_bytes``: GPUs, and the memory of all of them.
     ``command_line``: read as a server reads it, whose --fit gives each stream the trained length where nobody sets one.
-    ``ollama``: Ollama starts the server, whose ``n_ctx`` is then that of a slot.
+    ``ollama``: Ollama starts the server, whose ``n_ctx`` is then that of a slot. ``uncounted``: flags whose memory no
+    plan knows.
     """
 
     engine: ClassVar[str] = "llama.cpp"
@@ -91,6 +94,7 @@ class ContextParams(Arguments):
     gpu_bytes: int = 0
     command_line: bool = False
     ollama: bool = False
+    uncounted: tuple[str, ...] = ()
 
     @property
     def used_cards(self) -> int:
@@ -114,3 +118,8 @@ def check_together(args: ContextParams) -> None:
     for name in (args.spec_type or "").split(",") if args.spec_type else ():
         if name not in SPECULATION:
             raise InputError(f"--spec-type {quoted(name)} is none of llama.cpp", fix=f"one of {', '.join(SPECULATION)}")
+
+
+def padded(tokens: int) -> int:
+    """So many cells at least, as a stream has them."""
+    return -(-tokens // PADDING) * PADDING

@@ -14,7 +14,7 @@ from typing import Any
 from hybridcalc.engines.llamacpp import VERBS
 from hybridcalc.engines.llamacpp.config import ALL_LAYERS, AUTO_LAYERS, KNOWN_ENVIRONMENT, ContextParams
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import Flag, FlagTable, environment
+from hybridcalc.shell.flags import Flag, FlagTable, among, environment
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -170,7 +170,21 @@ OTHER_FLAGS = frozenset({
     "-ntg", "-o", "-ofreq", "-opt", "-otd", "-p", "-pps", "-ptc", "-r", "-rea", "-s", "-sp", "-st", "-sys",
     "-sysf", "-t", "-tb", "-tbd", "-td", "-tgs", "-to", "-v", "-val-split", "-wd",
 })  # fmt: skip
-"""Flags that leave memory alone, or bear on it in a way no plan here knows."""
+"""What else the servers register."""
+UNCOUNTED = {
+    name: why
+    for names, why in (
+        ("--lora --lora-scaled", "adapters take memory that is not counted"),
+        ("--mmproj -mm --mmproj-url -mmu", "its vision tower is not counted"),
+        ("--model-draft -md --spec-draft-model --hf-repo-draft -hfd -hfrd --spec-draft-hf",
+         "the draft model's weights and KV are not counted"),
+        ("--n-cpu-ffn -ncffn", "the weights that it moves to the host are counted as on the GPU"),
+        ("--fit-target -fitt", "it is not read: --fit is taken to leave 1 GiB of each card free"),
+        ("--device -dev", "it is not read: every card is taken to be used"),
+    )
+    for name in names.split()
+}  # fmt: skip
+"""Those of them that bear on the memory of a GPU in a way that no plan here knows, and what that is."""
 
 
 SLOTS = 4
@@ -197,7 +211,8 @@ def from_words(
         return of_ollama(words, env, _fields(_of_variables(env)), unknown=unknown)
     given = {**_of_variables(env), **TABLE.read(words, unknown=unknown)}
     model = given.get("--model", given.get("--hf-repo", given.get("")))
-    return model, ContextParams(**_slots(_fields(given)), command_line=True, env=env)
+    taken = among(words, UNCOUNTED)
+    return model, ContextParams(**_slots(_fields(given)), command_line=True, env=env, uncounted=taken)
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     PATTERN=DEVICE,...     the first pattern that is found in a tensor's name says its device: CPU, CUDA0, ROCm1, ...
 
 Of a GGUF header each tensor is asked for by name. A preset has those of its experts and embeddings; of the others a
-pattern has to take all of a layer, or none. Source: llama.cpp src/llama-model-loader.cpp create_tensor (b11434).
+pattern has to take all of a layer, or none. Mirrors what llama.cpp's help says of the flag; neither read in the
+engine's source nor checked against a boot.
 """
 
 import re

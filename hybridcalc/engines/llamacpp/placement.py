@@ -6,8 +6,8 @@
 Embeddings of tokens are the host's, and are there twice where the output is tied to them and on a card. -ts states the
 parts of the split, free memory does else: even parts of equal cards. --cpu-moe and --n-cpu-moe leave experts to the
 host, -nkvo KV and states, -ot tensors by name. -sm row shares the rows of each matrix but those of experts by the parts
-of the split, to a few rows. Source: llama.cpp src/llama-model.cpp load_tensors, src/llama-kv-cache.cpp (b11434). Leaves
-out -sm tensor.
+of the split, to a few rows (not checked against a boot). Source: llama.cpp src/llama-model.cpp load_tensors,
+src/llama-kv-cache.cpp (b11434). Leaves out -sm tensor.
 """
 
 import re

@@ -22,6 +22,7 @@ from hybridcalc.engines.llamacpp.config import (
     ContextParams,
     check_arguments,
     check_together,
+    padded,
 )
 from hybridcalc.engines.llamacpp.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, Write
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 ELEMENT = 4
 """Bytes of an element of a state, and of a logit."""
-PADDING = 256
 POOLED_LATENT, POOLED = 3, 2
 """Keys' widths in a row of an indexer that pools keys: key, gate and pooled key (glm5-next); key and pooled key
 (qwen4exp): llama-memory-hybrid-idx.cpp indexer_kpool_row.
@@ -247,11 +247,6 @@ def _check_types(model: Architecture, args: ContextParams) -> None:
             raise Refusal(
                 reason, stage="llama_init_from_model", rule="HC203", fix=f"write --cache-type-{name.lower()} f16"
             )
-
-
-def padded(tokens: int) -> int:
-    """So many cells at least, as a stream has them."""
-    return -(-tokens // PADDING) * PADDING
 
 
 def _row(elements: int, kind: str) -> int:

@@ -7,10 +7,11 @@ for in the figures of a launch.
 from collections.abc import Iterator
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES
+from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, padded
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
+from hybridcalc.engines.llamacpp.flags import UNCOUNTED
 from hybridcalc.engines.llamacpp.placement import caches_on_cards
-from hybridcalc.engines.llamacpp.planner import padded, prepare
+from hybridcalc.engines.llamacpp.planner import prepare
 from hybridcalc.errors import Write, printable
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
@@ -257,6 +258,11 @@ def _short(plan: Figures) -> Iterator[tuple[str, str]]:
         )
 
 
+def _uncounted(plan: Figures) -> Iterator[tuple[str, str]]:
+    for flag in plan.args.uncounted:
+        yield f"{flag}: {UNCOUNTED.get(flag, 'its memory is not counted')}", ""
+
+
 _TYPES = ("--cache-type-v", "--cache-type-k")
 RULES = (
     Rule("HC200", "error", "K and V of a latent cache in two types", "MLA keeps one row a token, of which V is a part: "
@@ -306,4 +312,6 @@ RULES = (
          needs=(LENGTH,), place=("OLLAMA_CONTEXT_LENGTH", "--num-ctx")),
     Rule("HC218", "note", "placement by hand", "Of a file each tensor is followed, of a preset experts and layers.",
          "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor",)),
+    Rule("HC224", "warning", "memory that is not modelled", "Adapters, draft models and vision towers take memory; a "
+         "plan counts none of them.", "docs/engines.md", _uncounted),
 )  # fmt: skip

@@ -9,9 +9,8 @@ from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN
+from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, padded
 from hybridcalc.engines.llamacpp.figures import bounded
-from hybridcalc.engines.llamacpp.planner import padded
 from hybridcalc.engines.llamacpp.rules import spilled
 from hybridcalc.engines.suggest import Change, Served, suggestion
 from hybridcalc.errors import HybridcalcError

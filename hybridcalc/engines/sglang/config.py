@@ -257,7 +257,7 @@ def check_together(args: ServerArgs) -> None:
     _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly
 
 
-def lacking_of_chain(args: ServerArgs) -> tuple[str, str] | None:
+def lacking_of_chain(args: ServerArgs) -> InputError | None:
     """What is wrong where some of steps, branches and drafts stand without the others, and what to write; None where
     nothing is. Later code than the releases known here wants all of them or none, and stops at an assertion (read in a
     copy of arg_groups/speculative_hook.py). An adaptive server has them from its own list.
@@ -272,11 +272,12 @@ def lacking_of_chain(args: ServerArgs) -> tuple[str, str] | None:
     wanted |= {DRAFTS: wanted[STEPS] + 1} if wanted[BRANCHES] > 1 else {}
     lacking = {flag: number for flag, number in wanted.items() if flag not in given}
     said = f"{' and '.join(given)} without {' and '.join(lacking)}: SGLang takes all of them or none, and may stop"
-    return said, f"add {' '.join(f'{flag} {number}' for flag, number in lacking.items())}, or leave all of them out"
+    fix = f"add {' '.join(f'{flag} {number}' for flag, number in lacking.items())}, or leave all of them out"
+    return InputError(said, fix=fix, flag=next(iter(given)))
 
 
 def check_chain(args: ServerArgs) -> None:
     """Raise InputError where so little is given that the number of drafts is not known."""
     found = None if args.draft_tokens else lacking_of_chain(args)
     if found is not None:
-        raise InputError(found[0], fix=found[1], flag=found[0].partition(" ")[0])
+        raise found

@@ -372,7 +372,7 @@ def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:
     """Drafts that are not what is typed, or not enough: those of a chain follow from its steps."""
     lacking = lacking_of_chain(args)
     if lacking is not None:
-        yield lacking
+        yield lacking.message, lacking.fix
     typed = args.speculative_num_draft_tokens
     if typed is None or args.speculative_algorithm not in CHAINED_DRAFTS or args.max_draft_tokens is not None:
         return
