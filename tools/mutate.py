@@ -225,8 +225,17 @@ def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
             import pytest
 
             sys.meta_path.insert(0, Finder(fault, changed=changed))
-            options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header",
-                       "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
+            options = [
+                "-x",
+                "-q",
+                "-n",
+                "0",
+                "-p",
+                "no:cacheprovider",
+                "--no-header",
+                "-W",
+                "ignore::pytest.PytestAssertRewriteWarning",
+            ]
             code = int(pytest.main([*options, *tests]))
         except BaseException:  # whatever a fault breaks, it is noticed
             code = 1
@@ -280,8 +289,21 @@ def make_map(tests: list[str]) -> None:
     settings = MAP.parent / "coveragerc"
     settings.write_text(f"[run]\ninclude = {included}\ndata_file = {data}\n")
     report = MAP.parent / "times.xml"
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--cov", "--cov-context=test",
-               f"--cov-config={settings}", "--cov-report=", f"--junitxml={report}", *tests]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "2",
+        "-p",
+        "no:cacheprovider",
+        "--cov",
+        "--cov-context=test",
+        f"--cov-config={settings}",
+        "--cov-report=",
+        f"--junitxml={report}",
+        *tests,
+    ]
     subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "COVERAGE_FILE": str(data)})
     from coverage import CoverageData
 
@@ -391,8 +413,9 @@ def main() -> int:
         with suppress(ImportError):
             importlib.import_module(name)
     parts = {fault: in_parts(fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless}
-    for fault, tests, failed in results([(f, first) for f, (first, _) in parts.items() if first][:CONTROLS], known,
-                                        asked.jobs, changed=False):  # fmt: skip
+    for fault, tests, failed in results(
+        [(f, first) for f, (first, _) in parts.items() if first][:CONTROLS], known, asked.jobs, changed=False
+    ):
         if failed:
             print(f"{fault.path}: its tests fail on the code as it is: {', '.join(tests[:3])} ...")
             return 2

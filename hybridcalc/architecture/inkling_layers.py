@@ -242,10 +242,11 @@ def _inkling2_attention(model: Architecture, fields: Fields, windowed: bool) -> 
         linear("o_proj.linear", "attention", hidden, wide.size, "columns", "attention"),
         Tensor("sink_proj.weight", "attention", (heads,), hidden, "rows"),
         Tensor("relative_position_bias.proj", "attention", (Part(rank),), reach),
-        linear("relative_position_bias.linear", "attention", (Part(queries * rank, queries),), hidden, "rows",
-               "attention"),
+        linear(
+            "relative_position_bias.linear", "attention", (Part(queries * rank, queries),), hidden, "rows", "attention"
+        ),
         Tensor("relative_position_bias.norm.scale", "attention", (heads,), rank, "rows"),
-    )  # fmt: skip
+    )
 
 
 def _inkling2_tower(model: Architecture, fields: Fields) -> Iterator[Block]:

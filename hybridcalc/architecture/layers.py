@@ -199,11 +199,13 @@ def _latent(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor, 
     rope = fields.optional("qk_rope_head_dim", at_least=0)
     rope = kv.qk_rope_head_dim if rope is None else rope
     query, low = Part(queries * (nope + rope), queries), fields.optional("q_lora_rank")
-    out = [
-        linear("q_a_proj", "attention", low, hidden, "", "attention"),
-        vector("q_a_layernorm", "attention", low),
-        linear("q_b_proj", "attention", (query,), low, "rows", "attention"),
-    ] if low else [linear("q_proj", "attention", (query,), hidden, "rows", "attention")]  # fmt: skip
+    out = [linear("q_proj", "attention", (query,), hidden, "rows", "attention")]
+    if low:
+        out = [
+            linear("q_a_proj", "attention", low, hidden, "", "attention"),
+            vector("q_a_layernorm", "attention", low),
+            linear("q_b_proj", "attention", (query,), low, "rows", "attention"),
+        ]
     out += [
         linear("kv_a_proj_with_mqa", "attention", rank + rope, hidden, "", "attention"),
         vector("kv_a_layernorm", "attention", rank),

@@ -69,9 +69,13 @@ def weights(
     """
     own = [name for option in context.command.params for name in option.opts]
     given: dict[str, Any] = {
-        "tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "quantization": quantization, "gpu": gpu,
+        "tp_size": tp_size,
+        "pp_size": pp_size,
+        "ep_size": ep_size,
+        "quantization": quantization,
+        "gpu": gpu,
         "engine_version": engine_version,
-    }  # fmt: skip
+    }
     launch, variables = context.meta.get(LAUNCH_WORDS), options.environment(env or [])
     question = inputs.question(context.args, launch, variables, own, engine, given, "weights")
     asked = question.arguments()

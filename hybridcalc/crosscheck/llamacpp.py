@@ -138,11 +138,18 @@ def _wheel() -> str:
 def _layout(path: Path, ready: Prepared | None, args: ContextParams) -> list[str]:
     """The lines of a start, until the layout is complete or the process ends."""
     settings: dict[str, Any] = {
-        "file": str(path), "n_ctx": ready.n_ctx if ready is not None else args.n_ctx, "n_parallel": args.n_seq_max,
-        "kv_unified": args.kv_unified, "n_batch": args.n_batch, "n_ubatch": args.n_ubatch,
-        "cache_type_k": args.type_k, "cache_type_v": args.type_v, "flash_attn_type": args.flash_attn_type,
-        "swa_full": args.swa_full, "drafts": ready.copies if ready is not None else args.copies_asked,
-    }  # fmt: skip
+        "file": str(path),
+        "n_ctx": ready.n_ctx if ready is not None else args.n_ctx,
+        "n_parallel": args.n_seq_max,
+        "kv_unified": args.kv_unified,
+        "n_batch": args.n_batch,
+        "n_ubatch": args.n_ubatch,
+        "cache_type_k": args.type_k,
+        "cache_type_v": args.type_v,
+        "flash_attn_type": args.flash_attn_type,
+        "swa_full": args.swa_full,
+        "drafts": ready.copies if ready is not None else args.copies_asked,
+    }
     command = [sys.executable, "-m", "hybridcalc.crosscheck.llamacpp_boot", json.dumps(settings)]
     lines: list[str] = []
     with subprocess.Popen(  # noqa: S603  this Python, on a module of this package

@@ -419,9 +419,13 @@ def _by_name(
     finding = Finding(rule.id, rule.severity, f"{said}: an interval{refused}", fix="give its folder, or --weights SIZE")
     sizes[1].counted.checkpoint_bytes = None
     return sizes[1]._replace(
-        low=low, likely=middle, high=high, uncertain=said, findings=(finding,),
+        low=low,
+        likely=middle,
+        high=high,
+        uncertain=said,
+        findings=(finding,),
         quantization=f"{stored.marked}, by its name",
-    )  # fmt: skip
+    )
 
 
 def _from_published(model: Architecture, stored: Stored, ranks: int) -> Weights:
@@ -431,8 +435,13 @@ def _from_published(model: Architecture, stored: Stored, ranks: int) -> Weights:
     even = total // ranks
     high = min(total, even + total // 10) if ranks > 1 else even + even // 100
     return Weights(
-        model, stored.name, "none", even, (even + high) // 2, high,
+        model,
+        stored.name,
+        "none",
+        even,
+        (even + high) // 2,
+        high,
         stored.source.replace("closed form", "its published size"),
         Counted(parameters=count or 0, stored=lambda: total),
         f"no closed form of {model.architecture}: {total:,} B of published size, not shared quite evenly",
-    )  # fmt: skip
+    )

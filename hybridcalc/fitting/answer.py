@@ -316,9 +316,14 @@ def layout(made: Deployment) -> str:
 def counted(losers: Iterable[Loser]) -> str:
     """How many lose for what, in words."""
     said = {
-        "dearer": "cost more", "gpus": "take more GPUs than there are", "pace": "for the pace",
+        "dearer": "cost more",
+        "gpus": "take more GPUs than there are",
+        "pace": "for the pace",
         "memory": "for the memory of a request",
-        "weights": "for weights", "context": "for the context", "refused": "refused", "unknown": "not modelled",
-    }  # fmt: skip
+        "weights": "for weights",
+        "context": "for the context",
+        "refused": "refused",
+        "unknown": "not modelled",
+    }
     found = Counter(loser.kind for loser in losers)
     return ", ".join(f"{found[kind]} {said[kind]}" for kind in KINDS if found[kind])

@@ -97,14 +97,31 @@ def grafana(slots: int) -> str:
     bound = {name: f"count({expression}) or vector(0)" for name, expression, _ in alerts(slots)}
     panels: tuple[tuple[str, Mapping[str, str], str], ...] = (
         ("Workers on which it binds", bound, "short"),
-        ("Requests", _named("sglang:num_running_reqs", "sglang:num_queue_reqs", "vllm:num_requests_running",
-                            "vllm:num_requests_waiting", "llamacpp:requests_processing", "llamacpp:requests_deferred")
-                     | {"K // S": f"floor({SLOTS} / {slots})"}, "short"),
-        ("Pools in use", {"slots": f"sglang:mamba_used_tokens / {SLOTS}", "KV": f"sglang:kv_used_tokens / {TOKENS}",
-                          "blocks": "vllm:kv_cache_usage_perc"}, "percentunit"),
+        (
+            "Requests",
+            _named(
+                "sglang:num_running_reqs",
+                "sglang:num_queue_reqs",
+                "vllm:num_requests_running",
+                "vllm:num_requests_waiting",
+                "llamacpp:requests_processing",
+                "llamacpp:requests_deferred",
+            )
+            | {"K // S": f"floor({SLOTS} / {slots})"},
+            "short",
+        ),
+        (
+            "Pools in use",
+            {
+                "slots": f"sglang:mamba_used_tokens / {SLOTS}",
+                "KV": f"sglang:kv_used_tokens / {TOKENS}",
+                "blocks": "vllm:kv_cache_usage_perc",
+            },
+            "percentunit",
+        ),
         ("Slots a running request", {"slots": "sglang:mamba_used_tokens / (sglang:num_running_reqs > 0)"}, "short"),
         ("Tokens a running request", {"tokens": "sglang:kv_used_tokens / (sglang:num_running_reqs > 0)"}, "short"),
-    )  # fmt: skip
+    )
     made: list[dict[str, Any]] = [
         {
             "id": place + 1,
@@ -122,9 +139,14 @@ def grafana(slots: int) -> str:
     ]
     source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
     dashboard = {
-        "title": "State and KV pools", "uid": "hybridcalc", "schemaVersion": 39, "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"}, "templating": {"list": [source]}, "panels": made,
-    }  # fmt: skip
+        "title": "State and KV pools",
+        "uid": "hybridcalc",
+        "schemaVersion": 39,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [source]},
+        "panels": made,
+    }
     return json.dumps(dashboard, indent=2) + "\n"
 
 

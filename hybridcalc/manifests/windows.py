@@ -155,9 +155,14 @@ class _Batch(Script):
                 quoted = not quoted
             unknown = {"loop": "a_loop", "late": "a_delayed_value", "changed": "a_changed_value", "part": "an_argument"}
             new = {
-                "joined": " \\\n", "escaped": f"\\{held}", "name": f"${{{held.upper()}}}", "special": f"\\{held}",
-                "position": f"${held.replace('*', '@')}", "outside": held if quoted else f"\\{held}", "end": "",
-            }.get(kind, match[0])  # fmt: skip
+                "joined": " \\\n",
+                "escaped": f"\\{held}",
+                "name": f"${{{held.upper()}}}",
+                "special": f"\\{held}",
+                "position": f"${held.replace('*', '@')}",
+                "outside": held if quoted else f"\\{held}",
+                "end": "",
+            }.get(kind, match[0])
             self.put(f"$({unknown[kind]})" if kind in unknown else new, match.start())
         self.keep(at, end)
 

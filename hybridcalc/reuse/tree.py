@@ -27,9 +27,22 @@ class Node:
     """
 
     __slots__ = (
-        "after", "below", "depth", "ends", "first", "gone", "host", "ids", "kept", "key", "locks", "parent", "state",
-        "users", "uses",
-    )  # fmt: skip
+        "after",
+        "below",
+        "depth",
+        "ends",
+        "first",
+        "gone",
+        "host",
+        "ids",
+        "kept",
+        "key",
+        "locks",
+        "parent",
+        "state",
+        "users",
+        "uses",
+    )
 
     def __init__(
         self, parent: "Node | None", key: Hashable, ids: Ids, ends: Ends, first: int, after: int, depth: int

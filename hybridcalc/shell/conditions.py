@@ -214,11 +214,21 @@ def _applied(operator: str, left: int, right: int) -> int:
         value = quotient if operator == "/" else left - quotient * right
     else:
         value = {
-            "+": left + right, "-": left - right, "*": left * right, "&": left & right, "|": left | right,
-            "^": left ^ right, "<": int(left < right), ">": int(left > right), "<=": int(left <= right),
-            ">=": int(left >= right), "==": int(left == right), "!=": int(left != right),
-            "&&": int(bool(left and right)), "||": int(bool(left or right)),
-        }[operator]  # fmt: skip
+            "+": left + right,
+            "-": left - right,
+            "*": left * right,
+            "&": left & right,
+            "|": left | right,
+            "^": left ^ right,
+            "<": int(left < right),
+            ">": int(left > right),
+            "<=": int(left <= right),
+            ">=": int(left >= right),
+            "==": int(left == right),
+            "!=": int(left != right),
+            "&&": int(bool(left and right)),
+            "||": int(bool(left or right)),
+        }[operator]
     if abs(value) >= 2**63:
         raise ValueError
     return value

@@ -42,9 +42,7 @@ class Block:
     ``compared`` the variables whose defaults decided so far.
     """
 
-    __slots__ = (
-        "branch", "changes", "compared", "dead", "gone", "kept", "kind", "piped", "subject", "taken", "unsure",
-    )  # fmt: skip
+    __slots__ = ("branch", "changes", "compared", "dead", "gone", "kept", "kind", "piped", "subject", "taken", "unsure")
 
     def __init__(self, kind: str, changes: int, *, piped: bool, unsure: bool) -> None:
         self.kind, self.changes, self.piped, self.unsure = kind, changes, piped, unsure

@@ -149,8 +149,10 @@ class Pace:
         """The answer of a plan with its pace: a figure after the memory, a table, pictures, what it leaves out."""
         at = next((n + 1 for n, row in enumerate(view.figures) if row.label == "memory"), len(view.figures))
         pictures: Mapping[str, Callable[[], Any]] = {
-            **view.pictures, "step": self.step_picture, "roofline": self.roofline_picture,
-        }  # fmt: skip
+            **view.pictures,
+            "step": self.step_picture,
+            "roofline": self.roofline_picture,
+        }
         play, live = view.play, self.live
 
         def timed() -> "Play | None":
@@ -182,12 +184,15 @@ class Pace:
         whole = Series("a step", "balanced", tuple((float(n), floor.floor_ms) for n, floor in found), "#")
         others = [
             Series(
-                f"of {tokens:,} tokens", "balanced", tuple((float(n), self.at(n, tokens).floor_ms) for n in batches),
-                letter, "dashed",
+                f"of {tokens:,} tokens",
+                "balanced",
+                tuple((float(n), self.at(n, tokens).floor_ms) for n in batches),
+                letter,
+                "dashed",
             )
             for tokens, letter in ((self.context // 4, "-"), (self.context * 4, "+"))
             if tokens
-        ]  # fmt: skip
+        ]
         label = f"{self.step.batch:,} at once: {ms_text(self.step.floor_ms)} ms"
         return Chart(
             f"Least time of a step: {self.name} on {self.step.rates.name}",

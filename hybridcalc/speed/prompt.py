@@ -45,11 +45,13 @@ def prefill_of(
         Part("projections", round(weights), round(2 * body * tokens), "2 FLOP a weight and token"),
         Part(HEAD, 0, round(2 * read.held[HEAD]), "logits of the last token"),
         Part(
-            "attention", behind // stream.sharing if cached else 0, round(attention / ranks),
+            "attention",
+            behind // stream.sharing if cached else 0,
+            round(attention / ranks),
             f"{tokens:,} tokens{after}, each of those before it",
         ),
         Part("scan", 2 * stream.state_bytes, SCAN_FLOPS * tokens * stream.state_elements // stages, SCANNED),
-    )  # fmt: skip
+    )
     beyond = _chunks(model, tokens, ranks)
     return Floor(rates, cost, rates.peak(read.bits), 1, notes, beyond=() if beyond is None else (beyond,))
 

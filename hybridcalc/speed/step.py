@@ -132,25 +132,33 @@ def step_of(
     ranks = max(1, served.attention_ranks(args))
     cost = [
         Part(
-            WEIGHTS, round(read.bytes[WEIGHTS]), round(2 * read.parameters[WEIGHTS] * of_worker),
+            WEIGHTS,
+            round(read.bytes[WEIGHTS]),
+            round(2 * read.parameters[WEIGHTS] * of_worker),
             "every weight of a token's way but experts and head, / ranks",
         ),
         Part(
-            EXPERTS, round(read.bytes[EXPERTS] * touched), round(2 * read.parameters[EXPERTS] * share * of_worker),
+            EXPERTS,
+            round(read.bytes[EXPERTS] * touched),
+            round(2 * read.parameters[EXPERTS] * share * of_worker),
             f"{touched:.1%} of {read.experts:,} experts: {read.chosen or 'at least 1'} a token, {tokens:,} tokens",
         ),
         Part(
             HEAD, round(read.bytes[HEAD]), round(2 * read.parameters[HEAD] * of_worker), "the matrix of logits, / ranks"
         ),
         Part(
-            KV, own * attended // stream.sharing, round(of_worker * kv_flops / ranks),
+            KV,
+            own * attended // stream.sharing,
+            round(of_worker * kv_flops / ranks),
             f"{own:,} x KV of {context:,} tokens",
         ),
         Part(
-            STATE, own * (1 + writes) * stream.state_bytes, SCAN_FLOPS * of_worker * stream.state_elements,
+            STATE,
+            own * (1 + writes) * stream.state_bytes,
+            SCAN_FLOPS * of_worker * stream.state_elements,
             f"{own:,} x {stream.state_bytes:,} B, read once, written {TIMES.get(writes, f'{writes} times')}",
         ),
-    ]  # fmt: skip
+    ]
     if read.experts and read.chosen is None:
         notes += ("how many experts a token takes is not known: one is counted",)
     kept = tuple(part for part in cost if part.bytes or part.flops)

@@ -167,8 +167,8 @@ WEIGHTS: list[tuple[dict[str, Any], str, Scheme]] = [
 
 @pytest.mark.parametrize(("weights", "layout", "scheme"), WEIGHTS)
 def test_a_group_of_compressed_tensors(weights: dict[str, Any], layout: str, scheme: Scheme) -> None:
-    given = {"quant_method": "compressed-tensors", "format": layout, "ignore": ["lm_head", "re:.*gate$"],
-             "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}}}  # fmt: skip
+    groups, ignored = {"group_0": {"weights": weights, "targets": ["Linear"]}}, ["lm_head", "re:.*gate$"]
+    given = {"quant_method": "compressed-tensors", "format": layout, "ignore": ignored, "config_groups": groups}
     found = present(read_quantization({"quantization_config": given}))
     assert (found.method, found.scheme, found.only) == (f"compressed-tensors {scheme.name}", scheme, ())
     assert found.of("model.layers.0.mlp.up_proj") == scheme

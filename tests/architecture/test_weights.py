@@ -170,8 +170,15 @@ def test_sound_and_patches_are_folded_in_the_steps_that_their_factors_give(
 
 @pytest.mark.parametrize(("hidden", "rank"), [(4096, 256), (4100, 257)])
 def test_a_rank_of_dt_that_is_not_stated_is_a_sixteenth_of_the_hidden_size(hidden: int, rank: int) -> None:
-    sizes = {"model_type": "falcon_mamba", "hidden_size": hidden, "num_hidden_layers": 2, "intermediate_size": 8192,
-             "state_size": 16, "conv_kernel": 4, "vocab_size": 65024}  # fmt: skip
+    sizes = {
+        "model_type": "falcon_mamba",
+        "hidden_size": hidden,
+        "num_hidden_layers": 2,
+        "intermediate_size": 8192,
+        "state_size": 16,
+        "conv_kernel": 4,
+        "vocab_size": 65024,
+    }
     found, stated = (
         parameters(Architecture.from_hf_config(config, name="m", architecture="FalconMambaForCausalLM"))
         for config in (sizes, sizes | {"time_step_rank": rank})

@@ -368,8 +368,8 @@ def test_a_number_that_the_end_of_a_log_may_have_cut_is_not_there(text: str, cut
 
 def test_a_quoted_name_that_the_end_of_a_log_cuts_is_not_there() -> None:
     """A model's name without its closing quote may be any longer one."""
-    (boot,) = assemble(scan(io.BytesIO(b"x\nKV Cache is allocated. #tokens: 58\nserver_args=ServerArgs(tp_size=8, "
-                                       b"model_path='Qwen/Qwen3.6-27"))).boots  # fmt: skip
+    log = b"x\nKV Cache is allocated. #tokens: 58\nserver_args=ServerArgs(tp_size=8, model_path='Qwen/Qwen3.6-27"
+    (boot,) = assemble(scan(io.BytesIO(log))).boots
     assert boot.word("arguments", "model_path") is None and boot.count("arguments", "tp_size") == 8
 
 

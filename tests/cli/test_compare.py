@@ -30,8 +30,10 @@ def test_differences_are_from_the_best_of_the_same_engine() -> None:
     assert document["sides"][3]["difference"] == document["sides"][1]["difference"] == []
     assert document["sides"][0]["difference"] == ["- --mamba-full-memory-ratio 0.12"]
     assert set(document["sides"][4]["difference"]) == {
-        "- --tensor-parallel-size 8", "+ --tensor-parallel-size 4", "+ --max-num-seqs 64",
-    }  # fmt: skip
+        "- --tensor-parallel-size 8",
+        "+ --tensor-parallel-size 4",
+        "+ --max-num-seqs 64",
+    }
 
 
 def test_variables_of_a_script_are_given_or_named(tmp_path: Path) -> None:

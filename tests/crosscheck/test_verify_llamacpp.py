@@ -33,18 +33,33 @@ def shape(name: str, kind: str, sizes: dict[str, Any], vocabulary: int) -> tuple
     qwen, part = kind == "qwen35", name.split(".", 2)[-1] if name.startswith("blk.") else name
     one = (1,) if not qwen else ()
     found: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (hidden, vocabulary), "output.weight": (hidden, vocabulary),
-        "attn_q.weight": (hidden, heads * key * (2 if qwen else 1)), "attn_k.weight": (hidden, kv * key),
-        "attn_v.weight": (hidden, kv * value), "attn_output.weight": (heads * value, hidden),
-        "attn_q_norm.weight": (key,), "attn_k_norm.weight": (key,), "attn_qkv.weight": (hidden, columns),
-        "attn_gate.weight": (hidden, inner), "ssm_conv1d.weight": (taps, columns), "ssm_conv1d.bias": (columns,),
-        "ssm_dt.bias": (rank,), "ssm_a": (*one, rank), "ssm_d": (*one, rank), "ssm_beta.weight": (hidden, rank),
-        "ssm_alpha.weight": (hidden, rank), "ssm_norm.weight": (state,) if qwen else (inner // max(groups, 1), groups),
-        "ssm_in.weight": (hidden, 2 * inner + 2 * groups * state + rank), "ssm_out.weight": (inner, hidden),
-        "ffn_gate.weight": (hidden, wide), "ffn_up.weight": (hidden, wide), "ffn_down.weight": (wide, hidden),
+        "token_embd.weight": (hidden, vocabulary),
+        "output.weight": (hidden, vocabulary),
+        "attn_q.weight": (hidden, heads * key * (2 if qwen else 1)),
+        "attn_k.weight": (hidden, kv * key),
+        "attn_v.weight": (hidden, kv * value),
+        "attn_output.weight": (heads * value, hidden),
+        "attn_q_norm.weight": (key,),
+        "attn_k_norm.weight": (key,),
+        "attn_qkv.weight": (hidden, columns),
+        "attn_gate.weight": (hidden, inner),
+        "ssm_conv1d.weight": (taps, columns),
+        "ssm_conv1d.bias": (columns,),
+        "ssm_dt.bias": (rank,),
+        "ssm_a": (*one, rank),
+        "ssm_d": (*one, rank),
+        "ssm_beta.weight": (hidden, rank),
+        "ssm_alpha.weight": (hidden, rank),
+        "ssm_norm.weight": (state,) if qwen else (inner // max(groups, 1), groups),
+        "ssm_in.weight": (hidden, 2 * inner + 2 * groups * state + rank),
+        "ssm_out.weight": (inner, hidden),
+        "ffn_gate.weight": (hidden, wide),
+        "ffn_up.weight": (hidden, wide),
+        "ffn_down.weight": (wide, hidden),
         "shortconv.conv.weight": (sizes.get("shortconv.l_cache", 0), hidden),
-        "shortconv.in_proj.weight": (hidden, 3 * hidden), "shortconv.out_proj.weight": (hidden, hidden),
-    }  # fmt: skip
+        "shortconv.in_proj.weight": (hidden, 3 * hidden),
+        "shortconv.out_proj.weight": (hidden, hidden),
+    }
     return found.get(part, (hidden,))
 
 
@@ -90,12 +105,16 @@ def write_full(name: str, path: Path) -> Path:
     names = [each for each in TINY[kind]["tensors"] if not each.startswith("blk.")]
     names += [f"blk.{layer}.{part}" for layer, letter in enumerate(layers) for part in patterns[letter]]
     metadata = {
-        "general.architecture": kind, **{f"{kind}.{key}": held for key, held in sizes.items()},
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [f"t{number}" for number in range(vocabulary)], "tokenizer.ggml.merges": ["t 0"],
-        "tokenizer.ggml.token_type": [1] * vocabulary, "tokenizer.ggml.bos_token_id": 0,
+        "general.architecture": kind,
+        **{f"{kind}.{key}": held for key, held in sizes.items()},
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": [f"t{number}" for number in range(vocabulary)],
+        "tokenizer.ggml.merges": ["t 0"],
+        "tokenizer.ggml.token_type": [1] * vocabulary,
+        "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 1,
-    }  # fmt: skip
+    }
     tensors, held = {}, []
     for each in names:
         dimensions = shape(each, kind, sizes, vocabulary)

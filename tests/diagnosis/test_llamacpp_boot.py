@@ -65,8 +65,11 @@ def test_the_zeros_of_a_rehearsal_are_no_load() -> None:
     assert answers(rehearsal) == []
     boots = assemble(scan(io.BytesIO((rehearsal + load).encode()))).boots
     assert merged(boots) == {
-        "weights_buffer_mib": 2048.0, "kv_buffer_mib": 2048.0, "rs_buffer_mib": 149.62, "compute_buffer_mib": 498.0,
-    }  # fmt: skip
+        "weights_buffer_mib": 2048.0,
+        "kv_buffer_mib": 2048.0,
+        "rs_buffer_mib": 149.62,
+        "compute_buffer_mib": 498.0,
+    }
 
 
 def test_a_retry_that_goes_through_is_a_start() -> None:
@@ -103,10 +106,12 @@ def test_checkpoints_that_no_state_makes_have_none(sizes: tuple[float, float]) -
 
 
 def test_a_named_model_decides_and_one_that_does_not_fit_is_said() -> None:
-    caches = "\n".join((
-        KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00"),
-        RS.format("149.62", 1, 64, 1, 0, "f32", "5.62", "f32", "144.00"),
-    ))  # fmt: skip
+    caches = "\n".join(
+        (
+            KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00"),
+            RS.format("149.62", 1, 64, 1, 0, "f32", "5.62", "f32", "144.00"),
+        )
+    )
     said = "llama_model_loader: loaded meta data with 40 key-value pairs and 851 tensors from /models/{} (version 3)\n"
     [found] = answers(said.format("Qwen3.6-27B-UD-Q4_K_XL.gguf") + caches)
     assert found.model_guess == "qwen3.6-27b"
@@ -133,10 +138,12 @@ def test_layers_of_the_caches_are_held_against_those_of_the_model(model: str, sa
 
 
 def test_what_is_wanted_is_held_against_slots_and_cells() -> None:
-    caches = "\n".join((
-        KV.format("256.00", 4096, 16, 2, 2, "f16", "128.00", "f16", "128.00"),
-        RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
-    ))  # fmt: skip
+    caches = "\n".join(
+        (
+            KV.format("256.00", 4096, 16, 2, 2, "f16", "128.00", "f16", "128.00"),
+            RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
+        )
+    )
     [found] = answers(caches, workload=Workload(((2048, 1),), 8))
     [short] = [finding for finding in found.findings if finding.rule == "HC155"]
     assert "8 requests are wanted, 2 run" in short.message and "-np 8" in short.fix
@@ -186,10 +193,12 @@ def test_requests_fit_the_cells_of_a_stream_or_share_those_of_all(
     streams: int, length: int, wanted: int, runs: int, rule: str
 ) -> None:
     """4,096 cells: of each of two sequences, or of both together."""
-    caches = "\n".join((
-        KV.format("256.00", 4096, 16, 2, streams, "f16", "128.00", "f16", "128.00"),
-        RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
-    ))  # fmt: skip
+    caches = "\n".join(
+        (
+            KV.format("256.00", 4096, 16, 2, streams, "f16", "128.00", "f16", "128.00"),
+            RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
+        )
+    )
     [found] = answers(caches, workload=Workload(((length, 1),), wanted))
     assert found.derived.requests == runs
     told = [one for one in found.findings if one.rule in ("HC151", "HC155")]

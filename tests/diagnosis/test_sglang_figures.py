@@ -206,9 +206,13 @@ def test_releases_are_told_as_a_range() -> None:
 def test_the_form_of_the_lines_leaves_the_releases_that_print_them_so() -> None:
     """The dtype in the KV line and the line of the cap came with releases; no line rules none out."""
     without = POOLS.replace("dtype: torch.bfloat16, ", "")
-    for text, dtype, capped in (("", None, False), (CAPPED.format(19, 5), None, True), (POOLS, True, False),
-                                (without.replace("K size: ", "K "), None, False),
-                                (without, False, False)):  # fmt: skip
+    for text, dtype, capped in (
+        ("", None, False),
+        (CAPPED.format(19, 5), None, True),
+        (POOLS, True, False),
+        (without.replace("K size: ", "K "), None, False),
+        (without, False, False),
+    ):
         left = releases_of(diagnosed(text + "max_total_num_tokens=1000, max_running_requests=19\n").boot)
         assert left == [
             rules.version

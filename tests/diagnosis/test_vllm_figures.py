@@ -114,9 +114,12 @@ def test_captured_batches_end_where_the_blocks_do() -> None:
         "Capping cudagraph capture sizes from max 512 to 90 to fit Mamba cache blocks (100 blocks available)"
     )
     assert [(one.rule, one.message, one.fix) for one in found.findings] == [
-        ("HC143", "graphs reach batches of 90, not 512: there are 100 blocks",
-         "more memory for the cache, or a lower --max-num-seqs")
-    ]  # fmt: skip
+        (
+            "HC143",
+            "graphs reach batches of 90, not 512: there are 100 blocks",
+            "more memory for the cache, or a lower --max-num-seqs",
+        )
+    ]
 
 
 MORE = "more memory for the cache, or fp8 KV"

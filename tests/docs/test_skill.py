@@ -44,5 +44,13 @@ def test_the_command_of_a_question_has_the_key(
 def test_every_question_has_a_row() -> None:
     assert len(ROWS) == 11
     assert {line.split()[0] for _, line, _ in ROWS} == {
-        "fit", "plan", "compare", "log", "live", "check", "ratio", "weights", "reuse"
-    }  # fmt: skip
+        "fit",
+        "plan",
+        "compare",
+        "log",
+        "live",
+        "check",
+        "ratio",
+        "weights",
+        "reuse",
+    }

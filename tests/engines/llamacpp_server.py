@@ -70,8 +70,11 @@ def serving(path: Path, **settings: Any) -> Iterator[str]:
     asked = json.dumps({"file": str(path), **settings})
     with subprocess.Popen(
         [sys.executable, __file__, asked, "serve"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    ) as process:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         try:
             assert process.stdout is not None
             yield next(line.strip() for line in process.stdout if line.startswith("http://"))

@@ -110,8 +110,9 @@ def test_a_gpu_is_weights_pools_what_they_leave_and_the_headroom() -> None:
     assert [p.name for p in gpu_parts(exact, known)] == ["weights", "KV pool", "context", HEADROOM]
     larger = [line("KV pool", GIB, 9 * GIB, "kv")]
     assert [(p.name, p.bytes / GIB) for p in gpu_parts(larger, rest(1.0, (HEADROOM, 2.0)))] == [
-        ("KV pool", 1.0), ("not charged", 8.0),
-    ]  # fmt: skip
+        ("KV pool", 1.0),
+        ("not charged", 8.0),
+    ]
 
 
 @pytest.mark.parametrize(("left", "shown"), [(1999, False), (2001, True), (0, False)])

@@ -42,9 +42,15 @@ def planned(length: int | None = 9216, **flags: Any) -> Plan:
     ],
 )  # fmt: skip
 def test_requests_over_the_ratio(
-    flags: dict[str, Any], length: int | None, low: float, high: float, top: float, bands: str, marks: list[str],
+    flags: dict[str, Any],
+    length: int | None,
+    low: float,
+    high: float,
+    top: float,
+    bands: str,
+    marks: list[str],
     told: str,
-) -> None:  # fmt: skip
+) -> None:
     """From 0.05 to 20, or beyond today's ratio by as much again; no higher than 2.2 times what the pools hold, unless
     today's ratio wants it.
     """
@@ -66,9 +72,7 @@ def test_requests_over_the_ratio(
 def test_a_ratio_is_drawn_where_it_splits_something() -> None:
     with pytest.raises(InputError) as caught:
         curves.ratio_chart("x", sglang.ServerArgs(), planned().ready, 28.55, Workload(), None, None)
-    assert (caught.value.message, caught.value.fix) == (
-        "x has no ratio to draw", "it needs a state and KV that grows"
-    )  # fmt: skip
+    assert (caught.value.message, caught.value.fix) == ("x has no ratio to draw", "it needs a state and KV that grows")
     with pytest.raises(InputError) as caught:
         curves.ratio_chart("x", sglang.ServerArgs(), planned().ready, 0.01, Workload(), Fraction(1), None)
     assert (caught.value.message, caught.value.fix) == ("no ratio starts in 10.24 MiB", "give more memory")
@@ -92,8 +96,9 @@ def test_requests_over_their_length(flags: dict[str, Any], length: int | None, e
     assert [y for _, y in answer.points] == [
         min(a, b, drawn.sizing.requests) for (_, a), (_, b) in zip(state.points, kv.points, strict=True)
     ]
-    assert balanced.style == "dashed" and all(a >= b for (_, a), (_, b) in zip(balanced.points, balanced.points[1:],
-                                                                                strict=False))  # fmt: skip
+    assert balanced.style == "dashed" and all(
+        a >= b for (_, a), (_, b) in zip(balanced.points, balanced.points[1:], strict=False)
+    )
     met_at = [mark.label for mark in chart.marks if mark.label.startswith("pools")]
     assert met_at == ([f"pools balanced at {met:,} tokens"] if met else [f"pools balanced at {tokens:,} tokens"])
 

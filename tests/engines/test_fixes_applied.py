@@ -97,8 +97,20 @@ def test_a_finding_and_the_suggestion_below_it_say_one_number(line: str, rule: s
 
 def test_slots_that_are_suggested_leave_one_to_spare() -> None:
     """320 = 64 x 5 would be complained of in turn."""
-    ran = run("plan", "--gpu", "h100", "-L", "8k", "--json", "--", *SGLANG, "--max-mamba-cache-size", "321",
-              "--max-running-requests", "64")  # fmt: skip
+    ran = run(
+        "plan",
+        "--gpu",
+        "h100",
+        "-L",
+        "8k",
+        "--json",
+        "--",
+        *SGLANG,
+        "--max-mamba-cache-size",
+        "321",
+        "--max-running-requests",
+        "64",
+    )
     assert ran.code == 0
     assert "HC013" not in {finding["rule"] for finding in ran.document["findings"]}
 
@@ -264,8 +276,20 @@ def test_weights_in_host_memory_do_not_stop_a_start(engine: str) -> None:
     assert part.low < part.likely == part.high and "in host memory" in part.why
     everything = served.memory(model, moved.changed(cpu_offload_gb=1000), Memory(gpu=gpu))
     assert 2 < dict(everything.others)["weights"] < 4  # embeddings, head and vision tower lie in no layer
-    ran = run("plan", QWEN, "--engine", engine, "--gpu", "l40s", "-L", "8k", "--cpu-offload-gb", "40", "-v",
-              *(("--max-num-seqs", "8") if engine == "vllm" else ()))  # fmt: skip
+    ran = run(
+        "plan",
+        QWEN,
+        "--engine",
+        engine,
+        "--gpu",
+        "l40s",
+        "-L",
+        "8k",
+        "--cpu-offload-gb",
+        "40",
+        "-v",
+        *(("--max-num-seqs", "8") if engine == "vllm" else ()),
+    )
     assert "a step" in ran.out and "not known" in ran.out and " ms or more" not in ran.out
 
 

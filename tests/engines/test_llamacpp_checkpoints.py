@@ -64,9 +64,14 @@ def test_a_server_saves_and_goes_on_as_said(kind: str, seed: int, settings: dict
         agreed = min(len(prompt), len(before)) if agreed is None else agreed
         start = slot.resumed(agreed, len(prompt))
         slot, expected = served(
-            slot, len(prompt), start, batch=settings["n_batch"], ubatch=settings["n_ubatch"],
-            limit=settings.get("n_ctx_checkpoints", 32), min_step=settings.get("checkpoint_min_step", 8192),
-        )  # fmt: skip
+            slot,
+            len(prompt),
+            start,
+            batch=settings["n_batch"],
+            ubatch=settings["n_ubatch"],
+            limit=settings.get("n_ctx_checkpoints", 32),
+            min_step=settings.get("checkpoint_min_step", 8192),
+        )
         assert list(expected) == made
         assert restored in (start, -1)
         before = prompt

@@ -90,10 +90,14 @@ def test_nothing_is_lost(name: str, fields: dict[str, Any]) -> None:
 def test_tensors_of_a_header_lie_where_their_names_say(tmp_path: Path) -> None:
     """Embeddings on the host, the output on a card, experts of the first layers on the host with --n-cpu-moe."""
     tensors = {
-        "token_embd.weight": ((64, 32), 0), "output.weight": ((64, 32), 0), "blk.0.attn_q.weight": ((64, 64), 0),
-        "blk.0.ffn_up_exps.weight": ((64, 8, 4), 0), "blk.1.ffn_down_exps.weight": ((64, 8, 4), 0),
-        "blk.64.nextn.eh_proj.weight": ((64, 64), 0), "output_norm.weight": ((64,), 0),
-    }  # fmt: skip
+        "token_embd.weight": ((64, 32), 0),
+        "output.weight": ((64, 32), 0),
+        "blk.0.attn_q.weight": ((64, 64), 0),
+        "blk.0.ffn_up_exps.weight": ((64, 8, 4), 0),
+        "blk.1.ffn_down_exps.weight": ((64, 8, 4), 0),
+        "blk.64.nextn.eh_proj.weight": ((64, 64), 0),
+        "output_norm.weight": ((64,), 0),
+    }
     path = tmp_path / "q.gguf"
     path.write_bytes(header(QWEN35_27B, tensors, [0] * len(tensors)))
     model = load_model(str(path))

@@ -36,17 +36,33 @@ def test_a_server_picks_and_reuses_as_simulated(
     context = 2560 if unified else 4096 * slots
     kept: dict[str, Any] = {"n_batch": 256, "n_ubatch": 64}
     starts, log = boot(
-        path, prompts=prompts, n_ctx=context, n_parallel=slots, kv_unified=unified, cache_ram_mib=cache_ram,
-        n_ctx_checkpoints=4, checkpoint_min_step=128, **kept,
-    )  # fmt: skip
+        path,
+        prompts=prompts,
+        n_ctx=context,
+        n_parallel=slots,
+        kv_unified=unified,
+        cache_ram_mib=cache_ram,
+        n_ctx_checkpoints=4,
+        checkpoint_min_step=128,
+        **kept,
+    )
     assert starts, log[-2000:]
     first = dict[str, int]()
     for task, tokens in STARTED.findall(log):
         first.setdefault(task, int(tokens))
     args = llamacpp.ContextParams(n_ctx=context, kv_unified=unified, **kept)
-    given = {"ctx_checkpoints": 4, "checkpoint_min_step": 128, "cache_ram": cache_ram, "slots": slots,
-             "max_total_tokens": context, "running": 0, "host_slots": 0, "host_kv_tokens": None, "engine_version": None,
-             "slot_prompt_similarity": None}  # fmt: skip
+    given = {
+        "ctx_checkpoints": 4,
+        "checkpoint_min_step": 128,
+        "cache_ram": cache_ram,
+        "slots": slots,
+        "max_total_tokens": context,
+        "running": 0,
+        "host_slots": 0,
+        "host_kv_tokens": None,
+        "engine_version": None,
+        "slot_prompt_similarity": None,
+    }
     cache = asked(given, load_model(str(path)), args)[0].setup.cache()
     assert isinstance(cache, SlotCache)
     simulated = []

@@ -83,9 +83,11 @@ def test_ranks_are_refused_by_the_rule_and_by_nothing_else(name: str, engine: st
     model, served = load_model(name), ENGINES[engine]
     for tp in RANKS:
         for ep in {1, tp}:
-            given = {"tp_size": tp, "ep_size": ep} if engine == "sglang" else {
-                "tensor_parallel_size": tp, "enable_expert_parallel": ep > 1,
-            }  # fmt: skip
+            given = (
+                {"tp_size": tp, "ep_size": ep}
+                if engine == "sglang"
+                else {"tensor_parallel_size": tp, "enable_expert_parallel": ep > 1}
+            )
             try:
                 served.weights(model, type(served.arguments())(**given))
                 refused = ""

@@ -169,6 +169,7 @@ def test_no_pin_is_tried_for_one_request_where_no_ratio_starts() -> None:
     found, notes = choices(solver(), args, Fraction(1, 2), EACH, lambda best: 60, booted=False)
     assert notes == ["without prefix caching K is the request limit: no ratio has an effect"]
     assert [(one.label, one.flags) for one in found] == [
-        ("set", "--max-mamba-cache-size 301"), ("today", "--max-running-requests 60")
-    ]  # fmt: skip
+        ("set", "--max-mamba-cache-size 301"),
+        ("today", "--max-running-requests 60"),
+    ]
     assert found[0].running == 60

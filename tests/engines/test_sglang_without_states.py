@@ -63,9 +63,14 @@ def test_windows_of_a_model_without_states() -> None:
     assert plan.ready.cells[0].price == 18 * 2048 + 0.8 * (18 * 2048)
     assert plan.sizing.window_tokens == int(plan.max_total_num_tokens * 0.8)
     gemma = Architecture(
-        name="gemma", architecture="Gemma3ForCausalLM", layers="wwwwwa", state=None, window=1024,
-        attention=GroupedQueryKV(4, 256, 256), max_context=131_072,
-    )  # fmt: skip
+        name="gemma",
+        architecture="Gemma3ForCausalLM",
+        layers="wwwwwa",
+        state=None,
+        window=1024,
+        attention=GroupedQueryKV(4, 256, 256),
+        max_context=131_072,
+    )
     whole = sglang.plan(gemma, ServerArgs(), rest_gib=20.0)
     assert whole.kv_bytes_per_token == 6 * 4 * 512 * 2 and whole.sizing.window_tokens is None
 

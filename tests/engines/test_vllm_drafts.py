@@ -22,9 +22,15 @@ GIB = 2**30
 def drafting(folder: Path, *, layers: int = 1, heads: int = 8, dim: int = 128, tp: int = 1, **given: Any) -> EngineArgs:
     """Arguments with an EAGLE-3 head of grouped-query attention, whose config.json is made in ``folder``."""
     config = {
-        "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 5120, "num_attention_heads": 40, "head_dim": dim,
-        "num_key_value_heads": heads, "num_hidden_layers": layers, "vocab_size": 1000, "torch_dtype": "bfloat16",
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": 5120,
+        "num_attention_heads": 40,
+        "head_dim": dim,
+        "num_key_value_heads": heads,
+        "num_hidden_layers": layers,
+        "vocab_size": 1000,
+        "torch_dtype": "bfloat16",
+    }
     folder = folder / f"{layers}x{heads}x{dim}"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))

@@ -34,8 +34,15 @@ def test_public_boots_of_qwen4_exp(
 
     Source: vLLM issues 54426 and 54458.
     """
-    args = EngineArgs(max_model_len=length, kv_cache_dtype=kv, max_num_seqs=4, num_gpu_blocks_override=blocks,
-                      gpu_capability="12.1", engine_version="0.31.0", **MTP)  # fmt: skip
+    args = EngineArgs(
+        max_model_len=length,
+        kv_cache_dtype=kv,
+        max_num_seqs=4,
+        num_gpu_blocks_override=blocks,
+        gpu_capability="12.1",
+        engine_version="0.31.0",
+        **MTP,
+    )
     plan = vllm.plan(QWEN, args, available_bytes=0)
     assert plan.attn_block_size == block
     assert (f"{plan.max_concurrency:.2f}", plan.kv_cache_size_tokens) == (concurrency, tokens)
@@ -49,8 +56,11 @@ def test_groups_of_qwen4_exp() -> None:
     """
     ready = prepare(QWEN, EngineArgs(tensor_parallel_size=4, engine_version="0.29.0"))
     assert [(group.kind, group.layers, group.block) for group in ready.groups] == [
-        *[(STATE, 12, 784)] * 3, (EMBEDDED, 1, 784), (FULL, 12, 784), (TAIL, 12, 4),
-    ]  # fmt: skip
+        *[(STATE, 12, 784)] * 3,
+        (EMBEDDED, 1, 784),
+        (FULL, 12, 784),
+        (TAIL, 12, 4),
+    ]
     assert sum(group.layers * (2 if group.kind == FULL else 1) for group in ready.groups) == 73
     assert (ready.layout, ready.pages.index_bytes) == ("BLNHC", 784 // 4 * 128 * 2)
     assert ready.bytes_per_block == 12 * (784 * 2 * 512 + 784 // 4 * 256)
@@ -178,9 +188,11 @@ def test_inkling_keeps_convolutions_as_windows() -> None:
     ready = prepare(INKLING, EngineArgs(tensor_parallel_size=8, max_model_len=32768, max_num_batched_tokens=2048))
     page = 4 * 16 * 1024 * 2 // 8
     assert [(group.kind, group.layers, group.block, group.page) for group in ready.groups] == [
-        *[(LOCAL_CONVOLUTION, 11, 4, page)] * 5, *[(WINDOW, 11, 16, page)] * 5,
-        (CONVOLUTION, 11, 4, page), (FULL, 11, 32, page),
-    ]  # fmt: skip
+        *[(LOCAL_CONVOLUTION, 11, 4, page)] * 5,
+        *[(WINDOW, 11, 16, page)] * 5,
+        (CONVOLUTION, 11, 4, page),
+        (FULL, 11, 32, page),
+    ]
     assert (ready.bytes_per_block, ready.prefix_caching, ready.mode) == (11 * page, True, "none")
     assert not ready.state and not ready.seqs_checked
     short, long = ceil((3 + 4096) / 4) + 1, ceil((511 + 4096) / 16) + 1

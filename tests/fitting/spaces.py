@@ -22,9 +22,16 @@ from hybridcalc.speed import step_of
 
 
 def question(
-    model: str, length: int, requests: int | None, gpus: str, *allowed: str, engine: str = "", most_tp: int = 16,
-    ranks: tuple[int, ...] = (1, 2, 4), pace: float | None = None,
-) -> Question:  # fmt: skip
+    model: str,
+    length: int,
+    requests: int | None,
+    gpus: str,
+    *allowed: str,
+    engine: str = "",
+    most_tp: int = 16,
+    ranks: tuple[int, ...] = (1, 2, 4),
+    pace: float | None = None,
+) -> Question:
     """A search over few ranks."""
     return Question(
         Workload.at(length, concurrency=requests),

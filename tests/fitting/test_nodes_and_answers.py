@@ -24,8 +24,11 @@ def found(*words: Any, **asked: Any) -> Fit:
 
 def test_nodes_hold_what_presets_say_of_them() -> None:
     assert {name: find_gpu(name).node for name in ("h200", "gb200", "gb10", "gh200")} == {
-        "h200": 8, "gb200": 4, "gb10": 1, "gh200": 1,
-    }  # fmt: skip
+        "h200": 8,
+        "gb200": 4,
+        "gb10": 1,
+        "gh200": 1,
+    }
     for name, preset in shipped_gpus().items():
         assert find_gpu(f"16x{name}").node == preset.get("gpus_per_node", 8)
 
@@ -223,7 +226,11 @@ def test_prices_that_say_nothing_or_two_things_are_refused(tmp_path: Path) -> No
 def test_rows_share_out_what_certainly_runs() -> None:
     for made in found("nemotron-3-super-120b-a12b", length="16k", concurrency=200, gpu="gb300").deployments:
         gpus = f"{made.gpus} x GB300"
-        line = next(line for line in run(
-            "fit", "nemotron-3-super-120b-a12b", "-L", "16k", "-C", "200", "--gpu", "gb300",
-        ).out.splitlines() if made.engine.title in line and gpus in line)  # fmt: skip
+        line = next(
+            line
+            for line in run(
+                "fit", "nemotron-3-super-120b-a12b", "-L", "16k", "-C", "200", "--gpu", "gb300"
+            ).out.splitlines()
+            if made.engine.title in line and gpus in line
+        )
         assert f" {made.certain / made.gpus:.1f} " in line

@@ -33,11 +33,18 @@ def sglang(chance: random.Random) -> tuple[dict[str, float], str | None]:
     pools = {KV: Pool(kv, tokens)} | ({STATE: Pool(used, slots)} if slots else {})
     worker = Worker("sglang", "", None, running, queued, pools, retracted=retracted)
     figures = {
-        "num_running_reqs": running, "num_queue_reqs": queued, "num_retracted_reqs": retracted,
-        "mamba_used_tokens": used, "mamba_available_tokens": slots - used, "mamba_evictable_tokens": 0,
-        "mamba_usage": used / slots if slots else 0, "kv_used_tokens": kv, "kv_available_tokens": tokens - kv,
-        "kv_evictable_tokens": 0, "full_token_usage": kv / tokens,
-    }  # fmt: skip
+        "num_running_reqs": running,
+        "num_queue_reqs": queued,
+        "num_retracted_reqs": retracted,
+        "mamba_used_tokens": used,
+        "mamba_available_tokens": slots - used,
+        "mamba_evictable_tokens": 0,
+        "mamba_usage": used / slots if slots else 0,
+        "kv_used_tokens": kv,
+        "kv_available_tokens": tokens - kv,
+        "kv_evictable_tokens": 0,
+        "full_token_usage": kv / tokens,
+    }
     return {f"sglang:{name}": value for name, value in figures.items()}, SGLANG[binding(worker, SLOTS)]
 
 
@@ -48,8 +55,12 @@ def vllm(chance: random.Random) -> tuple[dict[str, float], str | None]:
         chance.choice(("capacity", "deferred")),
     )
     worker = Worker("vllm", "", None, 9, queued, {BLOCKS: Pool(None, None, 0, usage)}, reasons={reason: queued})
-    figures = {"num_requests_running": 9, "num_requests_waiting": queued, "kv_cache_usage_perc": usage,
-               f'num_requests_waiting_by_reason{{reason="{reason}"}}': queued}  # fmt: skip
+    figures = {
+        "num_requests_running": 9,
+        "num_requests_waiting": queued,
+        "kv_cache_usage_perc": usage,
+        f'num_requests_waiting_by_reason{{reason="{reason}"}}': queued,
+    }
     return {f"vllm:{name}": value for name, value in figures.items()}, VLLM[binding(worker, None)]
 
 
@@ -84,9 +95,14 @@ def test_what_fires_is_the_verdict(state: Any, tmp_path: Path) -> None:
         series(metric, number, value) for number, (found, _) in enumerate(states) for metric, value in found.items()
     ]
     test.write_text(
-        yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m",
-                        "tests": [{"interval": "1m", "input_series": given, "promql_expr_test": checks}]})
-    )  # fmt: skip
+        yaml.safe_dump(
+            {
+                "rule_files": [str(rules)],
+                "evaluation_interval": "1m",
+                "tests": [{"interval": "1m", "input_series": given, "promql_expr_test": checks}],
+            }
+        )
+    )
     assert PROMTOOL is not None
     checked = subprocess.run([PROMTOOL, "check", "rules", rules], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr

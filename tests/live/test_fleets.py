@@ -153,10 +153,13 @@ def test_priorities_are_not_counted_beside_their_sum() -> None:
 def test_counters_are_sums_and_rates_are_of_them() -> None:
     def server(asked: int, hits: int) -> str:
         counts: dict[str, float] = {
-            "num_requests_running": 1, "num_requests_waiting": 0, "prefix_cache_queries_total": asked,
-                  "prefix_cache_hits_total": hits, "spec_decode_num_draft_tokens_total": 100,
-                  "spec_decode_num_accepted_tokens_total": 40,
-        }  # fmt: skip
+            "num_requests_running": 1,
+            "num_requests_waiting": 0,
+            "prefix_cache_queries_total": asked,
+            "prefix_cache_hits_total": hits,
+            "spec_decode_num_draft_tokens_total": 100,
+            "spec_decode_num_accepted_tokens_total": 40,
+        }
         return metrics("vllm:", counts)
 
     found = judged(server(900, 0), server(100, 50))

@@ -149,8 +149,12 @@ def test_a_watch_counts_what_grew_and_what_bound() -> None:
     from test_verdict import live, metrics
 
     def text(number: int) -> str:
-        figures = {"num_requests_running": 10.0, "num_requests_waiting": number % 2, "kv_cache_usage_perc": 0.5,
-                   "num_preemptions_total": 10 * (number // 3)}  # fmt: skip
+        figures = {
+            "num_requests_running": 10.0,
+            "num_requests_waiting": number % 2,
+            "kv_cache_usage_perc": 0.5,
+            "num_preemptions_total": 10 * (number // 3),
+        }
         return metrics("vllm:", figures)
 
     numbers, clock = itertools.count(), itertools.count()

@@ -131,11 +131,19 @@ def test_blocks_of_another_size_than_planned_are_said() -> None:
 
 def test_what_binds_of_the_others_is_in_the_short_answer(tmp_path: Path) -> None:
     texts = {
-        "v": metrics("vllm:", {**GOOD["vllm:"], "num_requests_waiting": 12, "num_preemptions_total": 3,
-                               "prefix_cache_queries_total": 9, "prefix_cache_hits_total": 0}),
+        "v": metrics(
+            "vllm:",
+            {
+                **GOOD["vllm:"],
+                "num_requests_waiting": 12,
+                "num_preemptions_total": 3,
+                "prefix_cache_queries_total": 9,
+                "prefix_cache_hits_total": 0,
+            },
+        ),
         "l": metrics("llamacpp:", {"requests_processing": 4, "requests_deferred": 7}),
         "s": metrics("sglang:", {"num_running_reqs": 20, "num_queue_reqs": 5, "full_token_usage": 0.99}),
-    }  # fmt: skip
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     code, out, _ = run("live", *(str(tmp_path / name) for name in texts))

@@ -41,11 +41,17 @@ def exported(plan: Any, running: int, queued: int, held: float, tokens: int) -> 
     return metrics(
         "sglang:",
         {
-            "num_running_reqs": running, "num_queue_reqs": queued, "mamba_used_tokens": used,
-            "mamba_available_tokens": slots - used, "mamba_evictable_tokens": 0, "kv_used_tokens": full,
-            "kv_available_tokens": kv - full, "kv_evictable_tokens": 0, "max_total_num_tokens": kv,
+            "num_running_reqs": running,
+            "num_queue_reqs": queued,
+            "mamba_used_tokens": used,
+            "mamba_available_tokens": slots - used,
+            "mamba_evictable_tokens": 0,
+            "kv_used_tokens": full,
+            "kv_available_tokens": kv - full,
+            "kv_evictable_tokens": 0,
+            "max_total_num_tokens": kv,
         },
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -199,8 +205,15 @@ def test_server_info_gives_the_launch_the_limit_and_the_release() -> None:
 
 
 def test_llama_cpps_slots_and_props() -> None:
-    text = metrics("llamacpp:", {"requests_processing": 2, "requests_deferred": 1, "prompt_tokens_total": 50,
-                                 "prompt_tokens_cached_total": 150})  # fmt: skip
+    text = metrics(
+        "llamacpp:",
+        {
+            "requests_processing": 2,
+            "requests_deferred": 1,
+            "prompt_tokens_total": 50,
+            "prompt_tokens_cached_total": 150,
+        },
+    )
     slots = [{"n_ctx": 8192, "is_processing": busy, "n_prompt_tokens": 1000} for busy in (True, True)]
     found = live(text, slots=slots, props={"total_slots": 2, "model_path": "q.gguf"})
     assert (found.binding, found.total(KV), found.each(KV)) == (LIMIT, None, 1000)
@@ -219,8 +232,16 @@ def test_pools_that_are_not_as_planned_end_in_1(tmp_path: Path) -> None:
 
 
 def test_retractions_and_lost_prefixes_are_said() -> None:
-    text = metrics("vllm:", {"num_requests_running": 3, "num_requests_waiting": 0, "num_preemptions_total": 7,
-                             "prefix_cache_queries_total": 900, "prefix_cache_hits_total": 0})  # fmt: skip
+    text = metrics(
+        "vllm:",
+        {
+            "num_requests_running": 3,
+            "num_requests_waiting": 0,
+            "num_preemptions_total": 7,
+            "prefix_cache_queries_total": 900,
+            "prefix_cache_hits_total": 0,
+        },
+    )
     assert {"HC304", "HC305"} <= {one.rule for one in live(text).findings}
 
 

@@ -53,9 +53,13 @@ def watched(url: str, enough: threading.Event, *words: str, terminal: bool) -> t
     near, far = pty.openpty() if terminal else os.pipe()
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     running = subprocess.Popen(
-        [*MAIN, url, "--watch", "100ms", *words], stdin=subprocess.DEVNULL, stdout=far, stderr=subprocess.STDOUT,
-        env={**env, "TERM": "xterm-256color", "COLUMNS": "80"}, start_new_session=True,
-    )  # fmt: skip
+        [*MAIN, url, "--watch", "100ms", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=far,
+        stderr=subprocess.STDOUT,
+        env={**env, "TERM": "xterm-256color", "COLUMNS": "80"},
+        start_new_session=True,
+    )
     os.close(far)
     parts: list[bytes] = []
 

@@ -205,8 +205,9 @@ def test_variables_alone_start_an_engine_that_reads_them(name: str, tmp_path: Pa
     [found] = read_file(str(tmp_path / name), {}).deployments
     assert (found.engine, list(found.words), found.launch.image) == ("llama.cpp", [], IMAGE)
     assert {key: setting.text for key, setting in found.env.items()} == {
-        "LLAMA_ARG_MODEL": "/m/x.gguf", "LLAMA_ARG_CTX_SIZE": "4096",
-    }  # fmt: skip
+        "LLAMA_ARG_MODEL": "/m/x.gguf",
+        "LLAMA_ARG_CTX_SIZE": "4096",
+    }
 
 
 def test_an_image_without_such_variables_starts_none(tmp_path: Path) -> None:

@@ -43,8 +43,16 @@ def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path: Path) -> No
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "z.yaml").write_text("x")
     assert names(tmp_path) == [
-        "Dockerfile", "Dockerfile.cuda", "Makefile", "a.tf", "a.yaml", "b.yml", "c.sh", "d.service", "run",
-    ]  # fmt: skip
+        "Dockerfile",
+        "Dockerfile.cuda",
+        "Makefile",
+        "a.tf",
+        "a.yaml",
+        "b.yml",
+        "c.sh",
+        "d.service",
+        "run",
+    ]
     assert names(tmp_path / "*.y*ml", tmp_path / "a.yaml") == ["a.yaml", "b.yml"]
 
 

@@ -18,8 +18,20 @@ Tokens = tuple[tuple[Hashable, int], ...]
 class BruteForceSlots:
     """``cache``: None for no host cache, 0 for one without limit, else bytes of it."""
 
-    def __init__(self, slots: int, *, similarity: float, limit: int, step: int, batch: int, ubatch: int,
-                 unified: bool, cache: int | None, token: int, state: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        slots: int,
+        *,
+        similarity: float,
+        limit: int,
+        step: int,
+        batch: int,
+        ubatch: int,
+        unified: bool,
+        cache: int | None,
+        token: int,
+        state: int,
+    ) -> None:
         self.slots: list[dict[str, Any]] = [{"tokens": (), "marks": [], "used": -1} for _ in range(slots)]
         self.similarity, self.limit, self.step, self.batch, self.ubatch = similarity, limit, step, batch, ubatch
         self.unified, self.cache, self.token, self.state = unified, cache, token, state

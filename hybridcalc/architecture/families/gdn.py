@@ -55,14 +55,20 @@ class GatedDeltaNet(RecurrentState):
         forms: dict[str, dict[str, tuple[Part, ...]]] = {
             "fused": {"in_proj_qkvz": (keys, keys, values, values), "in_proj_ba": (heads, heads)},
             "split": {
-                "in_proj_qkv": (keys, keys, values), "in_proj_z": (values,), "in_proj_b": (heads,),
+                "in_proj_qkv": (keys, keys, values),
+                "in_proj_z": (values,),
+                "in_proj_b": (heads,),
                 "in_proj_a": (heads,),
             },
             "apart": {
-                "q_proj": (keys,), "k_proj": (keys,), "v_proj": (values,), "g_proj": (values,), "a_proj": (heads,),
+                "q_proj": (keys,),
+                "k_proj": (keys,),
+                "v_proj": (values,),
+                "g_proj": (values,),
+                "a_proj": (heads,),
                 "b_proj": (heads,),
             },
-        }  # fmt: skip
+        }
         out, norm = ("o_proj", "o_norm") if form == "apart" else ("out_proj", "norm")
         return (
             *(linear(name, "mixer", rows, hidden, "rows", "attention") for name, rows in forms[form].items()),

@@ -221,8 +221,12 @@ def together(answers: Sequence[Diagnosis]) -> None:
             or any(boot.size(kind, "avail") for kind in ("weights_begin", "weights_loaded"))
         ):
             continue
-        host = (boot.word("arguments", "model_path"), boot.count("arguments", "tp_size"),
-                boot.count("arguments", "pp_size"), boot.word("arguments", "kv_cache_dtype"))  # fmt: skip
+        host = (
+            boot.word("arguments", "model_path"),
+            boot.count("arguments", "tp_size"),
+            boot.count("arguments", "pp_size"),
+            boot.word("arguments", "kv_cache_dtype"),
+        )
         seen.setdefault(host, {})[asked] = rest, answer
     for refusals in seen.values():
         if len(refusals) < 2:

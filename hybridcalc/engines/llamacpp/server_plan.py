@@ -100,32 +100,61 @@ class Plan(Shown, Figures):
         args, steps = self.args, list[Step]()
         if args.kv_unified:
             steps.append(
-                Step("n_ctx_seq", "pad256(n_ctx)", f"one stream of {ready.sequences} sequences", ready.n_ctx_seq,
-                     "tokens", f"{engine} src/llama-context.cpp")
-            )  # fmt: skip
+                Step(
+                    "n_ctx_seq",
+                    "pad256(n_ctx)",
+                    f"one stream of {ready.sequences} sequences",
+                    ready.n_ctx_seq,
+                    "tokens",
+                    f"{engine} src/llama-context.cpp",
+                )
+            )
         else:
             numbers = f"{args.n_ctx or self.model.max_context or 0:,} / {ready.sequences}"
             steps.append(
-                Step("n_ctx_seq", "pad256(pad256(n_ctx) // n_seq_max)", numbers, ready.n_ctx_seq, "tokens a stream",
-                     f"{engine} src/llama-context.cpp")
-            )  # fmt: skip
+                Step(
+                    "n_ctx_seq",
+                    "pad256(pad256(n_ctx) // n_seq_max)",
+                    numbers,
+                    ready.n_ctx_seq,
+                    "tokens a stream",
+                    f"{engine} src/llama-context.cpp",
+                )
+            )
         for cache in ready.caches:
             numbers = f"{cache.layers} x {cache.cells:,} x {cache.streams} x ({cache.k_row:,} + {cache.v_row:,})"
             steps.append(
-                Step(f"KV ({cache.name})", "layers x cells x streams x (row K + row V)", numbers,
-                     cache.k_bytes + cache.v_bytes, "B", f"{engine} src/llama-kv-cache.cpp")
-            )  # fmt: skip
+                Step(
+                    f"KV ({cache.name})",
+                    "layers x cells x streams x (row K + row V)",
+                    numbers,
+                    cache.k_bytes + cache.v_bytes,
+                    "B",
+                    f"{engine} src/llama-kv-cache.cpp",
+                )
+            )
         if ready.state_layers:
             numbers = f"{ready.state_layers} x {ready.sequences} x {1 + ready.copies} x ({ready.r:,} + {ready.s:,}) x 4"
             steps.append(
-                Step("state", "layers x sequences x (1 + copies) x (r + s) x 4", numbers, ready.state_bytes, "B",
-                     f"{engine} src/llama-memory-recurrent.cpp")
-            )  # fmt: skip
+                Step(
+                    "state",
+                    "layers x sequences x (1 + copies) x (r + s) x 4",
+                    numbers,
+                    ready.state_bytes,
+                    "B",
+                    f"{engine} src/llama-memory-recurrent.cpp",
+                )
+            )
             steps.append(
-                Step("checkpoint", "layers x (r + s) x 4 + 20 + 24 x layers",
-                     f"{ready.sequence_state_bytes:,} + 20 + 24 x {ready.state_layers}", ready.checkpoint_bytes,
-                     "B of host memory", f"{engine} src/llama-memory-recurrent.cpp state_write")
-            )  # fmt: skip
+                Step(
+                    "checkpoint",
+                    "layers x (r + s) x 4 + 20 + 24 x layers",
+                    f"{ready.sequence_state_bytes:,} + 20 + 24 x {ready.state_layers}",
+                    ready.checkpoint_bytes,
+                    "B of host memory",
+                    f"{engine} src/llama-memory-recurrent.cpp state_write",
+                )
+            )
         return steps
 
     def to_dict(self) -> dict[str, Any]:

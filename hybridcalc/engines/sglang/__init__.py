@@ -30,14 +30,31 @@ class Sglang(Engine):
     name, title = "sglang", "SGLang"
     model_flag = "--model-path"
     memory_option = "rest"
-    options = frozenset({
-        "rest", "gpu", "weights", "avail_before", "avail_after", "engine_version", "platform", "draft_layers",
-        "draft_kv_bytes_per_token", "max_draft_tokens", "tp_size", "dp_size", "enable_dp_attention", "dcp_size",
-        "kv_cache_dtype", "mamba_ssm_dtype", "env", "pp_size", "ep_size", "quantization",
-    })  # fmt: skip
-    stages = (
-        "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
-    )  # fmt: skip
+    options = frozenset(
+        {
+            "rest",
+            "gpu",
+            "weights",
+            "avail_before",
+            "avail_after",
+            "engine_version",
+            "platform",
+            "draft_layers",
+            "draft_kv_bytes_per_token",
+            "max_draft_tokens",
+            "tp_size",
+            "dp_size",
+            "enable_dp_attention",
+            "dcp_size",
+            "kv_cache_dtype",
+            "mamba_ssm_dtype",
+            "env",
+            "pp_size",
+            "ep_size",
+            "quantization",
+        }
+    )
+    stages = ("arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc")
     indivisible = ("load", "HC009")
     in_container = ("--host", "0.0.0.0")  # noqa: S104  (of the container)
 

@@ -36,9 +36,12 @@ class Plan(Shown, Figures):
 
     engine = "sglang"
     promised: tuple[str, ...] = (
-        "max_mamba_cache_size", "max_total_num_tokens", "logical_token_capacity", "max_running_requests",
+        "max_mamba_cache_size",
+        "max_total_num_tokens",
+        "logical_token_capacity",
+        "max_running_requests",
         "bytes_per_slot",
-    )  # fmt: skip
+    )
 
     @cached_property
     def balanced(self) -> Setting | None:

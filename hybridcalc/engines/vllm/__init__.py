@@ -34,11 +34,29 @@ class Vllm(Engine):
     name, title = "vllm", "vLLM"
     model_flag = "--model"
     tp_flag, memory_option = "-tp", "available"
-    options = frozenset({
-        "available", "gpu", "weights", "non_cache", "shared_prefix", "private", "engine_version", "draft_layers",
-        "gpu_capability", "tp_size", "dcp_size", "kv_cache_dtype", "mamba_ssm_dtype", "enable_prefix_caching", "env",
-        "max_total_tokens", "pp_size", "ep_size", "quantization",
-    })  # fmt: skip
+    options = frozenset(
+        {
+            "available",
+            "gpu",
+            "weights",
+            "non_cache",
+            "shared_prefix",
+            "private",
+            "engine_version",
+            "draft_layers",
+            "gpu_capability",
+            "tp_size",
+            "dcp_size",
+            "kv_cache_dtype",
+            "mamba_ssm_dtype",
+            "enable_prefix_caching",
+            "env",
+            "max_total_tokens",
+            "pp_size",
+            "ep_size",
+            "quantization",
+        }
+    )
     renamed = MappingProxyType(
         {
             "tp_size": "tensor_parallel_size",
@@ -52,9 +70,16 @@ class Vllm(Engine):
     indivisible = ("initialize_model", "HC050")
     variants = MappingProxyType({"--omni": "vLLM-Omni"})
     stages = (
-        "create_engine_config", "initialize_model", "update_block_size_for_backend", "get_kv_cache_spec",
-        "layout+groups", "get_kv_cache_configs", "resolve_kv_cache_block_sizes", "retention", "cudagraph_mamba_check",
-    )  # fmt: skip
+        "create_engine_config",
+        "initialize_model",
+        "update_block_size_for_backend",
+        "get_kv_cache_spec",
+        "layout+groups",
+        "get_kv_cache_configs",
+        "resolve_kv_cache_block_sizes",
+        "retention",
+        "cudagraph_mamba_check",
+    )
 
     def with_options(self, args: EngineArgs, given: Mapping[str, Any]) -> EngineArgs:
         """As every engine; a GPU (``gpu``, a hardware.Gpu) decides kernels and the default of max_num_seqs,

@@ -199,10 +199,18 @@ class Plan(Shown, Figures):
 
     engine = "vllm"
     promised: tuple[str, ...] = (
-        "attn_block_size", "padded_page_bytes", "padding_pct", "group_sizes", "group_blocks_per_request",
-        "bytes_per_block", "num_blocks", "blocks_per_request", "max_concurrency", "kv_cache_size_tokens",
+        "attn_block_size",
+        "padded_page_bytes",
+        "padding_pct",
+        "group_sizes",
+        "group_blocks_per_request",
+        "bytes_per_block",
+        "num_blocks",
+        "blocks_per_request",
+        "max_concurrency",
+        "kv_cache_size_tokens",
         "state_bytes_per_layer",
-    )  # fmt: skip
+    )
 
     @cached_property
     def prefix(self) -> "PrefixReuse | None":

@@ -173,8 +173,12 @@ def test_the_address_brings_settings_back(opened: Any, kimi: Any) -> None:
     assert "#" not in tab.url
     shown = tab.evaluate(SET, {"tp": "4", "kv": "auto", "length": "30000", "ratio": "0.4", "memory": "41.5"})
     assert {part.partition("=")[0] for part in tab.url.partition("#")[2].split("&")} == {
-        "tp", "kv", "length", "ratio", "memory",
-    }  # fmt: skip
+        "tp",
+        "kv",
+        "length",
+        "ratio",
+        "memory",
+    }
     other = opened(page(kimi), "#" + tab.url.partition("#")[2])
     assert other.evaluate(SET, {}) == shown != first
     other.evaluate("location.hash = '#tp=3&length=x&nothing=1&ratio=0.5'")

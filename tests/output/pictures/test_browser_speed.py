@@ -85,8 +85,9 @@ def test_settings_of_a_page_change_the_pace(engine: str, browser: Any, tmp_path:
     seen = set()
     for _ in range(25):
         chosen = {name: chance.choice(values) for name, values in offered.items()} | {
-            "length": str(round(2 ** chance.uniform(9, 17))), "memory": str(round(chance.uniform(20, 120), 1)),
-        }  # fmt: skip
+            "length": str(round(2 ** chance.uniform(9, 17))),
+            "memory": str(round(chance.uniform(20, 120), 1)),
+        }
         tab.evaluate(SET, chosen)
         requests = re.match(r"([\d,]+) requests? of", tab.inner_text("#play-said"))
         text = tab.inner_text("#result-step-ms")
