@@ -1,10 +1,10 @@
 """What does a file say about one deployment? What it launches, on which hardware, what is asked of it, and which words
 somebody fills in before an engine starts: ``${SLOTS}`` of envsubst or Flux, ``{tp}`` of a recipe.
 
-    --max-running-requests=${SLOTS}      --tp {tensor_parallel}, defaults: {tensor_parallel: 4}      --tp <TP>
+    --max-running-requests=${SLOTS:-4}      --tp {tensor_parallel}, defaults: {tensor_parallel: 4}      --tp <TP>
 
 No shell reads an argument list, so a reference in one is a template's. ``--set`` and ``--env-file`` give its value, and
-so do the ``defaults`` of the same file; without either it is not known.
+so do the ``defaults`` of the same file and its own default; without any it is not known.
 """
 
 import re
@@ -106,7 +106,7 @@ PLACEHOLDER = re.compile(
     r"|(?<!\w)__([A-Z][A-Z0-9_]*?)__(?!\w)"
 )
 """A name between the marks that templates use."""
-VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?(?:[-=](?P<default>[^{}]*)|\?[^{}]*))?\})")
 _EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
 FILLED_IN = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
 """Kinds of documents that a controller fills in for each service that names them."""
@@ -156,11 +156,14 @@ def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Va
         if given is None and name in defaults:
             written.append(defaults[name])
             given = str(defaults[name])
+        if given is None and variables:
+            given = match["default"] or None
         if given is None:
             missing.append(FromOutside(name) if VARIABLE.fullmatch(match[0]) else A_TEMPLATE)
         spend(characters=len(given or ""))
         return given or ""
 
+    variables = "default" in pattern.groupindex
     text = pattern.sub(value, word)
     if missing or TEMPLATE.search(text) is not None:
         return word.instead(word, next(iter(missing), A_TEMPLATE))

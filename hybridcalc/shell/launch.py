@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from hybridcalc.shell.mentions import ASKS, PRINTS, SAID, SILENT
+from hybridcalc.shell.mentions import ASKS, PRINTS, SAID, SILENT, prose
 from hybridcalc.shell.source import Place, Setting, Text, Word, assignment, spend
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
@@ -140,9 +140,10 @@ class Launchers:
         repositories = [re.escape(repository) for starter in starters.values() for repository in starter.own_images]
         self.telling = re.compile("|".join((self.starting.pattern, *repositories)))
         """The same, or one that runs an engine's own image."""
+        said = prose("|".join({program[1]: None for program in self._programs if program[1:] and program[1].isalpha()}))
         self._command_line = re.compile(
             r"\s*((cd|export|source|\.|exec|env|nohup|sudo|\w+=)\b|[\w./${}-]*"
-            rf"({'|'.join(map(re.escape, self._heads))})[0-9.]*\s)"
+            rf"({'|'.join(map(re.escape, self._heads))})[0-9.]*\s(?!{said}))"
         )
         """How a text begins that is rather a command line than a message."""
 
@@ -349,11 +350,9 @@ class Launchers:
         if head in SHELLS and not words[at].why:
             return _script(words, at + 1, env)
         found = self._program(words, at, head) if words[at].why or head.startswith(self._heads) else None
-        if found is None:
+        if found is None or not ASKS.isdisjoint(found[2]):
             return None
         engine, program, arguments = found
-        if not ASKS.isdisjoint(arguments):
-            return None
         return Launch(engine, tuple(arguments), env, words[at].place, program)
 
     def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:

@@ -24,6 +24,7 @@ _CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
 _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||\|&|;;|[|&;()\n]")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
 _QUOTED_REFERENCE = re.compile(r"'(\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*[^{}'\n]*\}))'")
+_NAME = re.compile(r"[A-Za-z_][\w-]*")
 _OLD_ARITHMETIC = re.compile(r"\$\[[^\]\n]*\]")
 """``$[1 + 2]``, as ``$((1 + 2))``."""
 _NESTING = re.compile(r"\\[\s\S]?|\$'(?:[^'\\]|\\[\s\S])*'|['\"]|\$?\(|\)|(?<![^\s;&|(])#[^\n]*")
@@ -159,6 +160,8 @@ def _word(text: str, at: int) -> Token:
             parts.append(piece)
         elif text.startswith('$"', at):
             at += 1  # a text to translate: as any other
+        elif text.startswith("()", at) and _NAME.fullmatch(text, first, at):
+            return Token(text[first : at + 2], first, at + 2, "live")  # a function, whose brace needs no blank
         elif char in "$`(":
             at = _expansion(text, at)
             live = live or at > begin + 1

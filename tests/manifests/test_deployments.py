@@ -259,7 +259,7 @@ spec:
     [
         '"--max-mamba-cache-size=${SLOTS}"',
         '--max-mamba-cache-size, "$SLOTS"',
-        '--max-mamba-cache-size, "${SLOTS:=4}"',
+        '--max-mamba-cache-size, "${SLOTS:?}"',
         '"--max-mamba-cache-size=$(SLOTS)"',
         '--max-mamba-cache-size, "{SLOTS}"',
         '--max-mamba-cache-size, "<SLOTS>"',
@@ -274,6 +274,13 @@ def test_references_that_no_shell_reads_are_templates(tmp_path: Path, argument: 
     assert ("SLOTS" in text, next(w for w in pod.words if w == text).place.line) == (True, 6)
     (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % argument, SLOTS="8")
     assert "=".join(pod.words) == "--max-mamba-cache-size=8"
+
+
+@pytest.mark.parametrize("argument", ["${SLOTS:=4}", "${SLOTS-4}"])
+def test_a_reference_with_a_default_has_it_where_nothing_is_given(tmp_path: Path, argument: str) -> None:
+    written = ARGUMENTS % f'--max-mamba-cache-size, "{argument}"'
+    assert [str(word) for pod in write(tmp_path, "a.yaml", written) for word in pod.words][1] == "4"
+    assert [str(word) for pod in write(tmp_path, "a.yaml", written, SLOTS="8") for word in pod.words][1] == "8"
 
 
 def test_a_model_that_a_template_names(tmp_path: Path) -> None:

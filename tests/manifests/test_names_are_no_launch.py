@@ -37,6 +37,11 @@ def started(folder: Path, name: str, text: str) -> list[str]:
         "timeout 5 llama-server --version",
         "vllm serve --help=all | grep log",
         "kubectl rollout restart deploy/llama-server",
+        'ln -sf "$SRC/build/bin/llama-server" "$BIN/llama-server"',
+        'hdr "llama-server (launchd: $LABEL)"',
+        'ok "llama-server built and linked"',
+        'skip "llama-server present at $BIN"',
+        'ready "vllm serve is up"',
     ],
 )
 def test_a_name_among_other_words_starts_nothing(tmp_path: Path, line: str) -> None:

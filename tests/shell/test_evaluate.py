@@ -106,6 +106,8 @@ SCOPES = {
     "function in a pipe": (f"N=8; f() {{ N=40; }}; f | cat; {RUN} $N", ["8"]),
     "local": (f"N=8; f() {{ local N=40; {RUN} $N; }}; f; {RUN} $N", ["40", "8"]),
     "arguments of a function": (f'f() {{ local n=$1; shift; {RUN} $n "$@"; }}; f 4 x; f 8', ["4", "8"]),
+    "function whose brace follows at once": (f'f(){{ # n\n{RUN} "$1"\n}}\nif f 4; then f 8; fi', ["4", "8"]),
+    "keyword and brace at once": (f'function f(){{\n{RUN} "$1"\n}}\nf 8', ["8"]),
     "function that nothing here calls": (f"N=8; f() {{ {RUN} $N; }}", ["8"]),
     "function that calls itself": (f"f() {{ f; f; {RUN} 8; }}; f", ["8"]),
     "pipe": (f"N=40; N=8 | cat; {RUN} $N", ["40"]),
