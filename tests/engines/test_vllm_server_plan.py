@@ -241,7 +241,7 @@ def test_an_end_that_does_not_start_is_an_error_of_the_rule_that_refuses_it(
         ),
         ({"data_parallel_size": 2}, "one of 2 data-parallel replicas"),
         ({"env": {"OTHER": "1"}}, "OTHER: no switch that changes a figure here"),
-        ({"hf_overrides": {"a": 1}}, "--hf-overrides are not applied here"),
+        ({"hf_overrides": {"a": 1}}, "of --hf-overrides only the context is applied here"),
         ({"model": "qwen3.5-27b", "mamba_ssm_cache_dtype": "bfloat16"}, "the model declares a float32 state"),
         ({"model": "codestral-mamba-7b", "max_model_len": None}, "max_model_len 2,048 is what vLLM assumes"),
         ({"model": "gpt-oss-120b", "max_model_len": 8192}, "a window holds the tokens in flight as well"),
@@ -250,6 +250,28 @@ def test_an_end_that_does_not_start_is_an_error_of_the_rule_that_refuses_it(
 def test_what_is_not_known_or_does_nothing_is_noted(given: dict[str, Any], words: str) -> None:
     assert any(words in note for note in planned(**given).notes)
     assert not any(words in note for note in planned(max_num_seqs=64).notes)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 262_144}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "longest"),
+    [
+        ({"max_position_embeddings": 500_000}, 500_000),
+        ({"text_config": {"max_position_embeddings": 500_000}}, 500_000),
+        ({"text_config": {"rope_parameters": YARN}}, 1_048_576),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2}}, 524_288),
+        ({"max_position_embeddings": "x"}, 262_144),
+        ({"architectures": ["X"]}, 262_144),
+    ],
+)
+def test_overrides_of_the_config_say_how_long_a_sequence_may_be(overrides: dict[str, Any], longest: int) -> None:
+    """Qwen3.5's own limit is 262,144."""
+    given: dict[str, Any] = {"model": "qwen3.5-27b", "hf_overrides": overrides}
+    assert planned(**given, max_model_len=longest, gib=80.0).max_model_len == longest
+    with pytest.raises(Refusal, match=f"beyond the model's own {longest:,}"):
+        planned(**given, max_model_len=longest + 1)
 
 
 def test_the_steps_compute_to_their_values() -> None:

@@ -49,6 +49,26 @@ def read_config(config: Mapping[str, Any], *, name: str, architecture: str | Non
     return result
 
 
+def context_of(overrides: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The fields of an Architecture that overrides of its config change of the context, in tokens; none for others.
+
+    YaRN stretches the length that it names itself; what is no size changes nothing.
+    Source: vLLM config/model.py, _get_and_verify_max_len.
+    """
+    fields = Fields(text_of(overrides), name, fallback=overrides)
+    rope = fields.raw("rope_parameters", "rope_scaling")
+    stretched = Fields(rope, name) if isinstance(rope, Mapping) else None
+    found: dict[str, Any] = {}
+    longest = fields.optional(*CONTEXT_FIELDS)
+    if stretched is not None:
+        found["rope_scaling_factor"] = _rope_factor(stretched)
+        original, factor = stretched.optional("original_max_position_embeddings"), stretched.raw("factor")
+        if stretched.raw("rope_type", "type") == "yarn" and original and isinstance(factor, int | float):
+            longest = int(original * factor)
+    found |= {"max_context": longest} if longest else {}
+    return {} if fields.wrong or (stretched is not None and stretched.wrong) else found
+
+
 def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> str:
     classes = _classes(config, name) or _classes(text, name)
     for known in classes:

@@ -253,6 +253,15 @@ def model_length(model: Architecture, args: EngineArgs) -> int:
     return longest_of(model) or ASSUMED_LENGTH
 
 
+def with_overrides(model: Architecture, args: EngineArgs) -> Architecture:
+    """A model with the context that --hf-overrides name; the rest of them changes nothing here."""
+    if not args.hf_overrides:
+        return model
+    from hybridcalc.architecture.config_json import context_of
+
+    return model._replace(**context_of(args.hf_overrides, "--hf-overrides"))
+
+
 def longest_of(model: Architecture) -> int | None:
     """The longest sequence the model was made for; None where its config does not say."""
     return int(model.max_context * model.rope_scaling_factor) if model.max_context else None

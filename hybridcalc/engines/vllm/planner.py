@@ -21,6 +21,7 @@ from hybridcalc.engines.vllm.configuration import (
     ssm_setting,
     with_drafts,
     with_kv_of_checkpoint,
+    with_overrides,
 )
 from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, attention_backend, backend_names, resolve_layout
@@ -67,6 +68,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     rules, _ = rules_for(args.engine_version)
     check_choices(args, rules)
     kind = model_class(model, RELEASES.counted(args.engine_version or rules.version))
+    model = with_overrides(model, args)
     index, original = None, model
     if kind.conv_windows:
         from hybridcalc.engines.vllm import windows

@@ -184,7 +184,7 @@ def plan_notes(plan: Figures) -> list[str]:
     if declared is not None and args.mamba_ssm_cache_dtype not in ("auto", declared):
         notes.append(f"the model declares a {declared} state; the flag wins, with a warning")
     if args.hf_overrides:
-        notes.append("--hf-overrides are not applied here: give a config.json that has them")
+        notes.append("of --hf-overrides only the context is applied here: give a config.json that has the rest")
     if args.max_num_seqs is None and any(group.kind == STATE for group in ready.groups):
         gpu = "this GPU" if args.gpu_memory_gib is not None else "a GPU below 70 GiB; it is 1,024 above"
         notes.append(f"max_num_seqs is not given: {args.seqs:,}, the default on {gpu}")
