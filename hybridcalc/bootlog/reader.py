@@ -31,6 +31,10 @@ from hybridcalc.errors import InputError, printable
 
 CHUNK_BYTES = 2**18
 """Read and searched at a time; a few times as much is held."""
+KEPT_BYTES = 2**22
+"""A block that was freed once, its pages never touched: from then on glibc keeps freed blocks up to this size for the
+next chunk. Handing their pages back and getting them again took twice as long as all searching.
+"""
 BEFORE_BYTES, AFTER_BYTES = 2**11, 2**12
 """How far a line may reach around a literal: forty pieces of a wrapped line, each behind a logger's prefix."""
 QUIET_BYTES = 2**23
@@ -97,6 +101,8 @@ def scan(stream: BinaryIO, remarks: list[str] | None = None, *, whole: bool = Tr
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
+        if not chunks:
+            bytes(KEPT_BYTES)
         if not chunk:
             del held[_whole(held, first=not base) :]
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
