@@ -2,7 +2,7 @@
 computed weights add to the start of a plan: `plan --gpu` to `plan --rest`? And the help page, and
 what a shell waits for?
 
-    python benchmarks/startup.py [--rounds 30] [--limit 1.5]
+    python benchmarks/startup.py [--rounds 30] [--limit 1.4]
 
 Both commands run in turn, with bytecode caches on, and are told by their processor time, which a busy machine
 stretches less than the clock's; the answer is the ratio of their medians and the median of the paired ratios. Exits
@@ -52,7 +52,7 @@ def main() -> int:
     """Measure and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--limit", type=float, default=1.5)
+    parser.add_argument("--limit", type=float, default=1.4)
     parser.add_argument("--room", type=float, default=0.0)
     options = parser.parse_args()
     for command in COMMANDS.values():

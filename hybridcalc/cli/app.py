@@ -5,6 +5,7 @@ not pay for the others. Exit codes: 0 answered, 1 the answer is no, 2 bad input 
 """
 
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -268,11 +269,15 @@ def _within(columns: int, line: str) -> list[str]:
 
 
 def _leave(code: int) -> NoReturn:
-    """Flush what was printed; an answer that could not be written is an error."""
+    """Flush what was printed; an answer that could not be written is an error.
+
+    Python looks once more for circles of garbage as it ends, through all that was loaded: a fifth of a short command.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as failure:
         _complain((failure.strerror or "the answer could not be written").lower(), "")
         code = USAGE_ERROR
+    gc.freeze()
     sys.exit(code)
