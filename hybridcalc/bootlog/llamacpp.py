@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.bootlog import ollama
+from hybridcalc.bootlog import lmstudio, ollama
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, any_of, spelt
 from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
@@ -62,6 +62,7 @@ _STATE_FIGURES = (
     ("rs_seq", "{count} rs_seq", "rs_seq"), ("r", "R ({*}): {size}", "rs_r_mib"), ("s", "S ({*}): {size}", "rs_s_mib"),
     ("r", "R ({*}) {mib}", "rs_r_mib"), ("s", "S ({*}) {mib}", "rs_s_mib"),
 )  # fmt: skip
+_CHECKPOINT = (("tokens", "n_tokens = {count},"), ("size", "size = {size}"))
 BUFFERS = ("weights_buffer", "kv_buffer", "state_buffer", "compute_buffer", "output_buffer")
 """Kinds of buffers, a line a device."""
 _REHEARSED = (*BUFFERS, "kv_total", "kv_self", "state_total", "context")
@@ -69,7 +70,7 @@ LARGEST_DRAFT = 4
 """What part of a model's KV a draft's takes at most: it has a layer or two."""
 _OF_A_CONTEXT = ("kv_buffer", "kv_self")
 _ZERO_IN_A_REHEARSAL = ("kv_buffer", "weights_buffer")
-_FAILED = ("alloc_failed", "compute_failed", "weights_failed", "oom")
+_FAILED = ("alloc_failed", "compute_failed", "weights_failed", "cache_failed", "states_failed", "oom")
 
 
 def _buffer(kind: str, words: str, name: str, more: Labels = ()) -> Form:
@@ -137,14 +138,21 @@ FORMS = (
     Form("prompt_cache", "prompt cache is enabled, size limit:", (("limit", "size limit: {size}"),), 80, bare=True,
          repeats=True, mark=True),
     Form("checkpoint", "created context checkpoint",
-         (("number", "checkpoint {count} of"), ("most", "of {count} ("), ("tokens", "n_tokens = {count},"),
-          ("size", "size = {size}")), 200, repeats=True, moment="while serving"),
+         (("number", "checkpoint {count} of"), ("most", "of {count} ("), *_CHECKPOINT), 200, repeats=True,
+         moment="while serving"),
+    Form("checkpoint", "restored context checkpoint", _CHECKPOINT, 200),
+    Form("checkpoint", "erased invalidated context checkpoint", _CHECKPOINT, 200),
+    Form("checkpoint", "erasing old context checkpoint", _CHECKPOINT, 200),
     Form("alloc_failed", "allocating N MiB on device",
          (("tried", "allocating {size} on device"), ("device", "on device {count}:")), 160, _ALLOCATING,
          repeats=True, error="cuda_oom"),
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
     Form("compute_failed", "failed to allocate compute", repeats=True, error=""),
     Form("weights_failed", "error loading model: unable to allocate", error=""),
+    Form("cache_failed", "failed to allocate buffer for kv cache", (), 40, repeats=True, error="cuda_oom"),
+    Form("states_failed", "failed to allocate buffer for rs cache", (), 40, repeats=True, error="cuda_oom"),
+    Form("unknown_class", "unknown model architecture:", (("name", "architecture: '{word}"),), 80, repeats=True,
+         error=""),
     Form("retried", "retrying without pipeline parallelism", (), 60, repeats=True, mark=True),
     Form("ready", "server is listening", (), 60, repeats=True, mark=True, settled=True, up=True, mends=True,
          moment="while serving"),
@@ -157,6 +165,7 @@ FORMS = (
          (("device", "{device}"), ("weights", "= {mib} +"), ("graph", "+ {mib} |")), 120,
          rb"-[ ]{1,4}(?=Host[ ]{1,40}\|[ ]{1,40}[0-9]{1,9}[ ]=)"),
     *ollama.FORMS,
+    *lmstudio.FORMS,
 )  # fmt: skip
 
 
@@ -181,6 +190,8 @@ def starts_anew(boot: Boot, record: Record) -> bool:
         return True
     if record.kind in ollama.PLANNED and boot.of("ready"):
         return True
+    if record.kind == "estimate" and (boot.of("kv_buffer") or boot.errors):
+        return not any(one.said == record.said for one in boot.of("estimate"))
     buffers, opened = boot.of("kv_buffer"), next(iter(boot.of("draft_context")), None)
     tokens = record.count("n_ctx")
     if opened is None and boot.of("kv_self") and tokens is not None:

@@ -19,11 +19,11 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.ollama import PLANNED
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, finding, whole_range
-from hybridcalc.diagnosis.boot import Causes, failures
+from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
+from hybridcalc.diagnosis.boot import failures
+from hybridcalc.diagnosis.llamacpp_failures import CAUSES, as_reckoned
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
 from hybridcalc.diagnosis.question import Question
-from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, MIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
@@ -32,6 +32,8 @@ TOTALS = {"kv_buffer": ("kv_total", "kv_self"), "state_buffer": ("state_total",)
 """Lines that say what the buffers of a kind come to."""
 _RESERVED_ANEW = ("compute_buffer", "output_buffer")
 """Kinds of which a device's last line counts: the others are one buffer a line."""
+LOADERS = (("Ollama", PLANNED), ("LM Studio", ("estimate", "guardrail")))
+"""What starts a llama.cpp of its own, by kinds of lines that it alone prints."""
 RECKONED = {"weights_buffer": "planned_weights", "kv_buffer": "planned_kv", "compute_buffer": "planned_compute"}
 """Lines that say what a loader reckoned with for the buffers of a kind."""
 MOST_CACHES = 6
@@ -76,13 +78,13 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _recovered(answer)
     parts += _checkpoints(answer, derived)
     parts[:0] = _requests(answer, derived, found, held, question)
-    head = ("Ollama" if any(boot.of(kind) for kind in PLANNED) else "llama.cpp") + (
-        f", {answer.model_guess}" if answer.model_guess else ""
-    )
+    estimated = _estimated(answer)
+    loader = next((name for name, kinds in LOADERS if any(boot.of(kind) for kind in kinds)), "llama.cpp")
+    head = loader + (f", {answer.model_guess}" if answer.model_guess else "")
     answer.rows.sort(key=lambda row: int(row.place.removeprefix("line ")) if row.place.startswith("line ") else 10**9)
     if not parts and derived.buffers_bytes:
         parts = [f"{format_bytes(size)} of {name.replace('_', ' ')}" for name, size in derived.buffers_bytes.items()]
-    answer.conclude(head, parts or ["no cache line in it"], failed)
+    answer.conclude(head, parts or estimated or ["no cache line in it"], failed)
     return answer
 
 
@@ -309,6 +311,19 @@ def _mib(size: Fraction) -> str:
     return f"{float(size / MIB):,.0f}"
 
 
+def _estimated(answer: Diagnosis) -> list[str]:
+    """What LM Studio reckoned with before it loaded, in its own units."""
+    for one in answer.boot.of("estimate")[-1:]:
+        parts = [(name, one.size(name)) for name in ("weights", "caches", "device")]
+        said = [f"{name} {as_reckoned(size)}" for name, size in parts if size is not None]
+        n_ctx, total = one.count("n_ctx"), one.size("total")
+        of = f" at a context of {n_ctx:,}" if n_ctx else ""
+        what = f"{as_reckoned(total)} reckoned" if total is not None else "reckoned"
+        answer.row(f"line {one.line}", what, ", ".join(said))
+        return [f"{what} before the load{of}"]
+    return []
+
+
 def _recovered(answer: Diagnosis) -> None:
     """A buffer that did not fit, where the load went on without it."""
     recovered = answer.boot.recovered
@@ -333,16 +348,18 @@ def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
         (first, (low, one)), (last, (high, _)) = min(sized.items()), max(sized.items())
         per = (high.value - low.value) / (last - first) if last > first else Fraction(0)
         base = low.value - per * first
-        most = one.count("most") or len(sized)
-        total = most * slots * high.value
-        derived.checkpoints_bytes = int(total)
+        most = boot.count("checkpoint", "most")
         if base >= 0 and per >= 0:
             derived.checkpoint_state_bytes, derived.checkpoint_bytes_per_token = int(base), round(per)
             each = f"{format_bytes(base)} of state" + (f" and {format_bytes(per)} a token" if per > 0 else "")
         else:  # a line is damaged: no state and no token is below zero
             each = f"{low.text} MiB at {first:,} tokens, which no state and bytes a token make with another"
         answer.row(f"line {one.line}", "a context checkpoint", f"{each}: {high.text} MiB at {last:,} tokens")
-        many = f"up to {most} a slot are kept, {format_bytes(total)} of host memory at that length"
+        many = "how many a slot keeps is not printed"
+        if most is not None:
+            derived.checkpoints_bytes = int(most * slots * high.value)
+            held = format_bytes(derived.checkpoints_bytes)
+            many = f"up to {most} a slot are kept, {held} of host memory at that length"
         answer.find("HC153", f"a context checkpoint takes {each}; {many}", "--ctx-checkpoints keeps fewer")
         said.append(f"a context checkpoint takes {format_bytes(high.value)} of host memory")
     if limit is not None and limit.value > 0:
@@ -404,43 +421,3 @@ def _requests(
     elif admitted:
         said.append(f"{requests_text(wanted)} fit {admitted} slots")
     return said
-
-
-def _host_refused(boot: Boot, error: Record) -> Finding:
-    """A model that the host's memory does not hold."""
-    needed, free = error.size("needed"), error.size("free")
-    message = "the host's memory does not hold the model"
-    if needed is not None and free is not None:
-        message += f": {format_bytes(needed.value)} are needed, {format_bytes(free.value)} are free"
-    return finding("HC124", message, "a smaller quantization or num_ctx, or free the host of what else runs on it")
-
-
-def _out_of_memory(boot: Boot, error: Record) -> Finding:
-    """Which buffer did not fit: each has its own flag."""
-    tried, device = error.size("tried"), error.count("device")
-    what = f"out of memory on {format_bytes(tried.value)}" if tried is not None else "out of memory"
-    what += f" of device {device}" if device is not None else ""
-    batch = boot.count("context", "n_ubatch")
-    if boot.of("compute_failed"):
-        at = f" at n_ubatch = {batch:,}" if batch is not None else ""
-        less = f"-ub {batch // 2}" if batch is not None and batch > 1 else "a smaller -ub"
-        fix = f"{less}: the buffer grows with the batch; else offload fewer layers (-ngl)"
-        return finding("HC124", f"{what}: the compute buffer{at}", fix)
-    if boot.of("weights_failed"):
-        return finding("HC124", f"{what}: the weights", "offload fewer layers (-ngl)")
-    return finding("HC124", what, "offload fewer layers (-ngl), or a shorter context (-c) or fewer sequences (-np)")
-
-
-def _buffer_alone(boot: Boot, error: Record) -> Finding:
-    """A buffer that failed, by the allocation that failed for it where one is printed."""
-    failed = next((record for record in boot.of("alloc_failed") if record.size("tried") is not None), error)
-    return _out_of_memory(boot, failed)
-
-
-CAUSES: Causes = {
-    "oom": _out_of_memory,
-    "alloc_failed": _buffer_alone,
-    "compute_failed": _buffer_alone,
-    "weights_failed": _buffer_alone,
-    "host_refused": _host_refused,
-}
