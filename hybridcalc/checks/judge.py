@@ -229,7 +229,7 @@ _MODEL_NAME = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z][\w.]*(-[\w.]+)+")
 
 
 def _last_part(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 class _Model(NamedTuple):

@@ -2,6 +2,7 @@ r"""Which engines do .cmd and .bat files start? Said anew as a shell's script, l
 
     set N=4                               ->   export N="4"
     if defined X set N=9                  ->   export N=$(a_condition)
+    if not defined N set N=4              ->   export N="${N:-4}"
     vllm serve org/m --tp %N%             ->   vllm serve org/m --tp ${N}
 
 A value holds from its line on. What a condition, a loop or a jump sets, or what is calculated, is not known. Names
@@ -33,6 +34,8 @@ _BATCH_PREFIX = re.compile(
     r")|call\b|start\b(?:[ \t]+\"[^\"\n]*\")?(?:[ \t]+/\w+)*",
     re.I,
 )
+_LACKING = re.compile(r"if[ \t]+(?:/i[ \t]+)?(?:not[ \t]+defined[ \t]+(\w+)|\"%(\w+)%\"[ \t]*==[ \t]*\"\")", re.I)
+"""A condition that holds where a variable has no value."""
 _BATCH_SET = re.compile(r"set[ \t]+(?P<option>/\w[ \t]+)?(?P<quote>\"?)(?P<name>[A-Za-z_]\w*)(?P<rest>[^\r\n]*)", re.I)
 _CALCULATED = re.compile(r"([A-Za-z_]\w*)[ \t]*[-+*/%&|^]?=")
 _ODD = re.compile(r"(if|for)\b|endlocal\b", re.I)
@@ -85,6 +88,7 @@ class _Batch(Script):
     def __init__(self, text: Text) -> None:
         super().__init__(text)
         self.depth = 0
+        self.lacking = ""  # the variable that has no value where this line or this block runs
         self.names: dict[str, bool] = {}
         self.jumps = _JUMP.search(text.text) is not None
         for line in _BATCH_LINE.finditer(text.text):
@@ -94,7 +98,11 @@ class _Batch(Script):
         conditional = False
         while at < end:
             while (match := _BATCH_PREFIX.match(self.text.text, at, end)) is not None:
-                conditional = conditional or match["condition"] is not None
+                if match["condition"] is not None:
+                    lacking = _LACKING.fullmatch(match["condition"])
+                    only = lacking is not None and not (conditional or self.depth or self.jumps)
+                    self.lacking = (lacking[1] or lacking[2]).upper() if lacking is not None and only else ""
+                    conditional = True
                 self.depth = max(0, self.depth + (match["open"] is not None) - (match["close"] is not None))
                 at = match.end()
             begin, operator = at, ""
@@ -107,7 +115,8 @@ class _Batch(Script):
                 return
             self._command(begin, stop, conditional=conditional or self.depth > 0 or self.jumps)
             self.put(" | " if operator == "|" else "\n", begin)
-            conditional = conditional or operator in ("&&", "||")
+            if operator in ("&&", "||"):
+                conditional, self.lacking = True, ""
             at = stop + (len(operator) if operator != ")" else 0)
 
     def _command(self, begin: int, end: int, *, conditional: bool) -> None:
@@ -138,20 +147,25 @@ class _Batch(Script):
             last = text.rfind('"', first, last) if '"' in text[first:last] else last
         elif text[first:last].rstrip()[:1] == '"' and re.fullmatch(r'"[^"\s]*"', text[first:last].rstrip()):
             first, last = first + 1, first + len(text[first:last].rstrip()) - 1
-        if conditional or '"' in text[first:last]:
+        default = conditional and name == self.lacking
+        if (conditional and not default) or '"' in text[first:last] or (default and "}" in text[first:last]):
             self.unknown(name, "a_condition" if conditional else "quotes", begin, exported=True)
             return
-        self.put(f'export {name}="', first)
+        self.put(f'export {name}="${{{name}:-' if default else f'export {name}="', first)
         self._words(first, last, quoted=True)
-        self.put('"\n', last - 1)
+        self.put('}"\n' if default else '"\n', last - 1)
 
     def _words(self, begin: int, end: int, *, quoted: bool = False) -> None:
         at = begin
         for match in _BATCH_TOKEN.finditer(self.text.text, begin, end):
+            if match.start() < at:
+                continue
             self.keep(at, match.start())
             at = match.end()
             kind, held = match.lastgroup or "", match[match.lastgroup or 0]
-            if kind == "quote":
+            if kind == "quote" and quoted and self.text.text.startswith('"', at, end):
+                kind, held, at = "escaped", '"', at + 1  # two of them within quotes are one
+            elif kind == "quote":
                 quoted = not quoted
             unknown = {"loop": "a_loop", "late": "a_delayed_value", "changed": "a_changed_value", "part": "an_argument"}
             new = {

@@ -47,8 +47,9 @@ _NAME = re.compile(r"[\w.-]*[A-Za-z][\w.-]*")
 
 def is_path_to(text: str) -> bool:
     """Whether a text is a path of which the last part is known, and not where it begins."""
-    begin, slash, name = text.rpartition("/")
-    return bool(slash) and "$" in begin and len(name) <= LONGEST_CUT and _NAME.fullmatch(name) is not None
+    end = max(text.rfind("/"), text.rfind("\\"))
+    name = text[end + 1 :]
+    return "$" in text[: max(end, 0)] and len(name) <= LONGEST_CUT and _NAME.fullmatch(name) is not None
 
 
 class Variables:
@@ -193,11 +194,20 @@ class Variables:
         text, why = (value, "") if token.kind != "live" else self.resolved(value)
         if text is not None:
             return Setting((placed(self.text, Token(text, start, end, "word")),), "", place)
+        value = self._default(value)
         if len(value.split()) == 1 and is_path_to(value):  # what its last part names is known
             return Setting((placed(self.text, Token(value, start, end, "word")).instead(value, why),), "", place)
         if len(value.split()) < 2 or "$(" in value or "`" in value:
             return Setting((), why, place)
         return Setting(tuple(self._pieces(value, start, end)), "", place, array=True)
+
+    def _default(self, value: str) -> str:
+        """The default that a variable has which nothing sets; any other text as it is."""
+        match = REFERENCE.fullmatch(value)
+        parameter = PARAMETER.fullmatch(match[2] or "") if match is not None else None
+        if parameter is None or parameter[3] not in (":-", "-", ":=", "=") or self.known(parameter[1]) is not None:
+            return value
+        return value if parameter[1] in self.outside else _unquoted(parameter[4])
 
     def _pieces(self, value: str, begin: int, end: int) -> Iterator[Word]:
         """The words of a text that is not known as a whole, each where it stands."""

@@ -150,6 +150,8 @@ def test_flags_of_a_release_older_than_all_are_not_called_unknown(tmp_path: Path
         'S="$HOME/llama.cpp/build/bin/llama-server"\n"$S" -m ~/m/Qwen3.6-27B-Q4_K_M.gguf -c 8\n',
         'B="$DIR/bin"\nM="$MODELS/Qwen3.6-27B-Q4_K_M.gguf"\n$B/llama-server -m "$M" -c 8\n',
         "$PY -m vllm.entrypoints.openai.api_server --model $MODELS/Qwen3.6-27B --max-num-seqs 4\n",
+        'M="${M:-$HOME/Qwen3.6-27B-Q4_K_M.gguf}"\nllama-server -m "$M" -c 8\n',
+        'M=\'$X\\Qwen3.6-27B-Q4_K_M.gguf\'\nN="$X\\\\Qwen3.6-27B-Q4_K_M.gguf"\nllama-server -m "$N" -c 8\n',
     ],
 )
 def test_the_end_of_a_path_names_a_program_and_a_model(tmp_path: Path, text: str) -> None:

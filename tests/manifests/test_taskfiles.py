@@ -74,6 +74,18 @@ BATCHES = {
     "odd condition": (f"set N=4\nif (x) set N=9\n{RUN} %N%\n", ["--max-num-seqs ?"]),
     "scope": (f"setlocal\nset N=4\nendlocal\n{RUN} %N%\n", ["--max-num-seqs ?"]),
     "marks": ("vllm serve C:\\m\\x --a it's \"b c\" ^\n  --d 1 & echo done\n", ["--a it's b c --d 1"]),
+    "default": (
+        f'if not defined N set "N=4"\nif "%M%"=="" (\n  set M=8\n)\n{RUN} %N% --x %M%\n',
+        ["--max-num-seqs 4 --x 8"],
+    ),
+    "value before a default": (f"set N=9\nif not defined N set N=4\n{RUN} %N%\n", ["--max-num-seqs 9"]),
+    "default of a default": (f"if not defined N if exist x set N=4\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "other variable": (f"set N=9\nif not defined M set N=4\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "default by a list": (f"if not defined N dir x && set N=4\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "quotes in quotes": (
+        '''vllm serve m --spec "{""method"":""mtp"",""n"":3}" --d ""\n''',
+        ['''--spec {"method":"mtp","n":3} --d '''],
+    ),
     "start": (f'start "a title" /b {RUN} 4\n', ["--max-num-seqs 4"]),
 }  # fmt: skip
 
