@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.presets import package_file
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.resources import package_file
 from hybridcalc.units import GIB, in_gib, parse_bytes
 
 LEAST_GIB = 1.1

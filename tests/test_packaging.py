@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.resources import package_file
+from hybridcalc.architecture.presets import package_file
 
 pytest.importorskip("hatchling")
 
@@ -33,7 +33,7 @@ for line in (
     "plan kimi-k3 --tp 8 --gpu h200 --weights 100 -L 9216 --json",
 ):
     execute(line.split())
-from hybridcalc.resources import package_file
+from hybridcalc.architecture.presets import package_file
 print(package_file("output/pictures/web/page.js").decode())
 """
 DEPLOYMENTS = """deployments:

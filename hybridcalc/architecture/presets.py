@@ -6,6 +6,7 @@ files are compiled into the package by tools/compile_presets.py; a test fails wh
 
 import json
 import os
+import pkgutil
 import re
 import sys
 from functools import cache, lru_cache, partial
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture, AttentionKV, Config, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.architecture.families import PleConv, family_class
 from hybridcalc.errors import HybridcalcError, InputError, ModelNotFound, printable, quoted
-from hybridcalc.resources import package_file
 
 LARGEST_CONFIG_BYTES = 8 * 2**20
 """Released config.json files reach 70 KB; quantisation tables can make them larger, never this large."""
@@ -34,6 +34,18 @@ _TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[
 _TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)"
 _GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$"
 """How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``."""
+
+
+def package_file(name: str) -> bytes:
+    """A file that the package carries, by its path in it: ``presets/models.json``. Raises OSError without one.
+
+    The package's own loader is asked, so that a checkout, an installed package and a wheel on sys.path, which is never
+    unpacked, have it at the same name.
+    """
+    content = pkgutil.get_data("hybridcalc", name)
+    if content is None:  # a loader that knows no files, which none that finds packages on sys.path is
+        raise FileNotFoundError(name)
+    return content
 
 
 @cache
@@ -131,6 +143,11 @@ def names_gguf(name: str) -> bool:
 def named_as_quantised(name: str) -> bool:
     """Whether a name ends as those of quantised releases do."""
     return re.search(_QUANTISED, name.strip().lower()) is not None
+
+
+def plain(model: Architecture) -> bool:
+    """Whether a model is meant as its preset has it: by no config of its own, and by no name of a quantised release."""
+    return model.config is None and not named_as_quantised(model.asked)
 
 
 class AtEnd(NamedTuple):

@@ -39,8 +39,8 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, settled
 from hybridcalc.manifests.records import Deployment
+from hybridcalc.shell import Word
 from hybridcalc.shell.flags import values_after
-from hybridcalc.shell.source import Word
 
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:

@@ -21,7 +21,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.find import Contents, find_files, mention, plain_launch, read_file
 from hybridcalc.manifests.records import FILLED_IN, Deployment, Passed, Trouble
-from hybridcalc.shell.source import Source
+from hybridcalc.shell import Source
 from hybridcalc.shell.variables import FROM_CALLER
 
 FILES_A_PROCESS = 60

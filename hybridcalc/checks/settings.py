@@ -16,7 +16,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.files import file_bytes
-from hybridcalc.shell.source import Source
+from hybridcalc.shell import Source
 from hybridcalc.units import parse_bytes, parse_tokens
 
 LARGEST_SETTINGS_BYTES = 2**20

@@ -19,8 +19,8 @@ from hybridcalc.findings import Finding
 from hybridcalc.manifests.find import format_of
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import documents, scalars
+from hybridcalc.shell import Source, Text
 from hybridcalc.shell.commands import comments_in
-from hybridcalc.shell.source import Source, Text
 
 _COMMENT = re.compile(r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*([\w-]+(?:[ \t]*,[ \t]*[\w-]+)*)?[ \t]*(.*)")
 

@@ -20,7 +20,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment, names_in
-from hybridcalc.shell.source import FromOutside, Place, Source, Word
+from hybridcalc.shell import FromOutside, Place, Source, Word
 from hybridcalc.shell.variables import is_path_to
 
 _REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")

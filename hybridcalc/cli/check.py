@@ -95,7 +95,7 @@ def check_command(
     .txt) only where they are named. Nothing is run. A value that no file decides is said to be unresolved.
     """
     if schema:
-        from hybridcalc.resources import package_file
+        from hybridcalc.architecture.presets import package_file
 
         sys.stdout.write(package_file("manifests/native.schema.json").decode())
         return
@@ -177,7 +177,7 @@ def _env_files(paths: list[str]) -> dict[str, str]:
         return {}
     from hybridcalc.manifests.environment import env_file
     from hybridcalc.manifests.files import file_bytes
-    from hybridcalc.shell.source import Source
+    from hybridcalc.shell import Source
 
     values: dict[str, str] = {}
     for path in paths:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hybridcalc.resources import package_file
+from hybridcalc.architecture.presets import package_file
 
 
 def answer() -> int | None:

@@ -56,16 +56,6 @@ def _configured(launch: Launch, script: str | None) -> Launch:
     return with_config(launch, script or named[0])
 
 
-def gpus_seen(line: Launch) -> int | None:
-    """How many GPUs a launch line sees, where it says which."""
-    if line.gpus is None and not line.env:
-        return None
-    from hybridcalc.shell.containers import visible
-
-    seen = visible(line.gpus, line.env)
-    return None if seen is None else seen.gpus
-
-
 def overruled(engine: Engine, words: Sequence[str], before: int, env: Mapping[str, str]) -> Iterator[str]:
     """What the last words, so many of which stood ``before`` the ``--``, say in place of the launch line's own."""
     table, line = engine.flags.by_spelling, words[: len(words) - before]

@@ -5,6 +5,7 @@ the arguments' own names (`app.command`). Help pages show options by the panel t
 (sizes, token counts, dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -349,6 +350,17 @@ def gib(flag: str, text: str | None) -> float | None:
             fix=f"write {in_gib(text)} if that is meant",
         )
     return gib
+
+
+def boot_figure(flag: str, text: str) -> float:
+    """A figure of a log: GiB as printed, with or without its unit."""
+    match = re.fullmatch(r"(?ai)\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", text)
+    if match is None:
+        raise InputError(f"{flag} {quoted(text, 20)} is not a figure in GiB", fix="write 22.93, as the log prints it")
+    value = float(match[1])
+    if not 0 < value < 2**20:
+        raise InputError(f"{flag} {quoted(text, 20)} is not a usable size")
+    return value
 
 
 def engine_args(engine: Engine, **given: Any) -> Any:

@@ -6,7 +6,6 @@ words, one quoted text, the path of a script, or ``-`` for stdin; it is read and
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +18,8 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
+from hybridcalc.shell import ELISIONS
 from hybridcalc.shell.flags import FlagTable, values_after
-from hybridcalc.shell.source import ELISIONS
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 MOST_NAMES = 100
 MOST_SHOWN = 4
 TOO_FEW, UNKNOWN_FLAG, BEYOND_NODE = "HC070", "HC071", "HC081"
-_FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
 class LaunchWords(NamedTuple):
@@ -110,9 +108,11 @@ class Question(NamedTuple):
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        from hybridcalc.cli.launch_text import overruled
+        own: Iterable[str] = ()
+        if self.launch.before:
+            from hybridcalc.cli.launch_text import overruled
 
-        own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
+            own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
         said = (self.assumed, asked.taken, asked.uneven, *own)
         return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
 
@@ -207,9 +207,15 @@ def question(
     )
     seen = None
     if launch is not None and line is not None:
-        from hybridcalc.cli.launch_text import gpus_seen, script_of
+        if len(launch) == 1:
+            from hybridcalc.cli.launch_text import script_of
 
-        said, seen = said._replace(script=script_of(launch)), gpus_seen(line)
+            said = said._replace(script=script_of(launch))
+        if line.gpus is not None or line.env:
+            from hybridcalc.shell.containers import visible
+
+            sight = visible(line.gpus, line.env)
+            seen = None if sight is None else sight.gpus
     known = memory_of(given)
     served.check_memory(known)
     return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, seen)
@@ -234,8 +240,8 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
         read("gpu", _gpu),
         read("weights", options.gib),
         read("non_cache", options.gib),
-        read("avail_before", boot_figure),
-        read("avail_after", boot_figure),
+        read("avail_before", options.boot_figure),
+        read("avail_after", options.boot_figure),
     )
 
 
@@ -434,14 +440,3 @@ def signed_gib(flag: str, text: str) -> float:
     """A size in GiB that may be below zero, as a boot that runs out of memory prints it."""
     sign, size = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
     return sign * (options.gib(flag, size) or 0.0)
-
-
-def boot_figure(flag: str, text: str) -> float:
-    """A figure of a log: GiB as printed, with or without its unit."""
-    match = _FIGURE.fullmatch(text)
-    if match is None:
-        raise InputError(f"{flag} {quoted(text, 20)} is not a figure in GiB", fix="write 22.93, as the log prints it")
-    value = float(match[1])
-    if not 0 < value < 2**20:
-        raise InputError(f"{flag} {quoted(text, 20)} is not a usable size")
-    return value

@@ -138,8 +138,8 @@ class Engines(Mapping[str, "Engine"]):
 
     def launch(self, line: str | Sequence[str]) -> "Launch":
         """The one launch of a text that somebody pasted, or of an argument list. Raises InputError for none or more."""
+        from hybridcalc.shell import words_of
         from hybridcalc.shell.launch import Launch
-        from hybridcalc.shell.source import words_of
 
         started = self.launchers.find(words_of(line), {}) if not isinstance(line, str) else None
         if isinstance(started, Launch):  # most: no shell has anything left to do

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, Config
-from hybridcalc.architecture.presets import named_as_quantised, shipped_checkpoints, shipped_presets
+from hybridcalc.architecture.presets import named_as_quantised, plain, shipped_checkpoints, shipped_presets
 from hybridcalc.findings import Finding, Rule
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def kv_cache_said(model: Architecture, *, modelopt: bool = False) -> str | None:
     """
     if model.config is not None:
         return kv_cache_format(model.config, modelopt=modelopt)
-    if not named_as_quantised(model.asked):
+    if plain(model):
         return ""
     listed = next((each for each in shipped_checkpoints(model.name) if each["id"].lower() == model.asked.lower()), None)
     if listed is None:

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import Answer
+from hybridcalc.engines.answer import Answer, Change
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.shapes import Shape, fitting_of, nodes_of
-from hybridcalc.engines.suggest import Change
 from hybridcalc.findings import RISKS
 from hybridcalc.fitting.question import Offer, Question, Served
 

@@ -14,8 +14,8 @@ from hybridcalc.manifests.environment import declared, env_file
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
+from hybridcalc.shell import Setting, Source, Text, Word, spend
 from hybridcalc.shell.containers import mounted
-from hybridcalc.shell.source import Setting, Source, Text, Word, spend
 from hybridcalc.shell.variables import Outside, Variables
 
 ReadBeside = Callable[[str], Source | None]

@@ -14,8 +14,8 @@ from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.scripts import launches_of_words
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
+from hybridcalc.shell import Setting, Text, Word, spend
 from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
-from hybridcalc.shell.source import Setting, Text, Word, spend
 from hybridcalc.shell.variables import LONGEST_VALUE, NESTED, Outside, Variables
 
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")

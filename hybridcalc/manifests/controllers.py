@@ -29,8 +29,8 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.way import Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, Sequence, documents
+from hybridcalc.shell import TEMPLATE, Setting, Word
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import TEMPLATE, Setting, Word
 
 _SUFFIX = re.compile(r"-?(config|args|engine-args|server-args|settings|spec|options)$")
 """What follows an engine's name where a field holds its flags."""

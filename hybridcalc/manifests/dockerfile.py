@@ -17,9 +17,9 @@ from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell import Setting, Source, Text, Word
 from hybridcalc.shell.containers import installed, mounted
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Source, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')

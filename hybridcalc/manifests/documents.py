@@ -18,8 +18,8 @@ from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
 from hybridcalc.manifests.records import Deployment, Values, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
+from hybridcalc.shell import Source, Text, Word, spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text, Word, spend
 from hybridcalc.shell.variables import Outside
 
 MOST_BESIDE = 500

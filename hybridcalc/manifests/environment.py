@@ -6,7 +6,7 @@ env: {A: x}      env: [{name: A, value: x}]      environment: [A=x, B]      ->  
 from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
-from hybridcalc.shell.source import Setting, Source, Word, spend
+from hybridcalc.shell import Setting, Source, Word, spend
 
 
 def declared(

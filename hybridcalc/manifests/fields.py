@@ -16,10 +16,10 @@ from typing import Any
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
+from hybridcalc.shell import Text, Word, spend
 from hybridcalc.shell.commands import RETURN
 from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
 from hybridcalc.shell.parse import placed, tokens
-from hybridcalc.shell.source import Text, Word, spend
 from hybridcalc.shell.variables import A_VARIABLE
 
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})

@@ -20,9 +20,9 @@ from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
 from hybridcalc.manifests.placement import on_nodes
 from hybridcalc.manifests.records import Deployment, Passed, Trouble, filled
 from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
+from hybridcalc.shell import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.variables import Outside
 
 if TYPE_CHECKING:

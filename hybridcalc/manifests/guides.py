@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hybridcalc.shell.source import Text
+from hybridcalc.shell import Text
 
 MOST_BLOCKS = 2_000
 _FENCE = re.compile(r"(?m)^[ \t>]*(?P<mark>```+|~~~+)[ \t]*\{?\.?(?P<language>[\w+-]*)[^\n`]*$")

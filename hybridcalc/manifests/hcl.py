@@ -14,7 +14,7 @@ from hybridcalc.manifests.documents import Beside
 from hybridcalc.manifests.kubernetes import read_documents
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import DEEPEST, MOST_NODES, Mapping, Node, Scalar, Sequence
-from hybridcalc.shell.source import Text
+from hybridcalc.shell import Text
 from hybridcalc.shell.variables import Outside
 
 UNKNOWN = "=another part of the file decides it"

@@ -29,8 +29,8 @@ from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.way import ConfigMaps, Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
+from hybridcalc.shell import Setting, Text, Word, spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Text, Word, spend
 from hybridcalc.shell.variables import Outside, Variables
 
 COMMANDS = ("command", "dockerEntrypoint", "docker_entrypoint", "cmd")

@@ -17,7 +17,7 @@ from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping
-from hybridcalc.shell.source import Setting, Text
+from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.variables import Outside, Variables
 
 MACRO = re.compile(r"\$\{([A-Za-z0-9_][A-Za-z0-9_.-]*)\}")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell.source import FromOutside, Setting, Text, Word, spend
+from hybridcalc.shell import FromOutside, Setting, Text, Word, spend
 from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 
 MOST_LINES = 20_000

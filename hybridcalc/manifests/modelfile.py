@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
+from hybridcalc.shell import Text, Word
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Text, Word
 from hybridcalc.shell.variables import Outside
 
 SIZING = frozenset({"num_ctx", "num_batch", "num_gpu", "draft_num_predict"})

@@ -23,8 +23,8 @@ from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Sequence
+from hybridcalc.shell import FileError, Place, Setting, Word
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import FileError, Place, Setting, Word
 from hybridcalc.shell.variables import Outside
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 

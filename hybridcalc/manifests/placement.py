@@ -14,8 +14,8 @@ from hybridcalc.hardware import gpu_of_label, names_gpu
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
+from hybridcalc.shell import Place
 from hybridcalc.shell.flags import values_after
-from hybridcalc.shell.source import Place
 
 
 def hardware(mappings: tuple[Fields, ...]) -> Hardware:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.windows import Script
-from hybridcalc.shell.source import Text
+from hybridcalc.shell import Text
 from hybridcalc.shell.variables import Outside
 
 _STRING = r"(?:\"(?:[^\"`]|`[\s\S]|\"\")*\"|'(?:[^']|'')*')"

@@ -17,8 +17,8 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import launches_of_words, run_script
+from hybridcalc.shell import Text, Word, spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Text, Word, spend
 from hybridcalc.shell.variables import A_VARIABLE, Outside
 
 LONGEST_SOURCE = 512 * 1024

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hybridcalc.engines import ENGINES
+from hybridcalc.shell import ELISIONS, TEMPLATE, FromOutside, Place, Setting, Source, Word, spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Place, Setting, Source, Word, spend
 from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
 
 

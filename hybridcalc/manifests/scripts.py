@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Hardware
+from hybridcalc.shell import Setting, Text, Word, allowance
 from hybridcalc.shell.containers import VISIBLE, visible
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Text, Word, allowance
 from hybridcalc.shell.variables import Outside
 
 

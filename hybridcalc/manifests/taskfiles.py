@@ -17,8 +17,8 @@ from typing import NamedTuple
 from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell import Setting, Text, Word
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 
 MOST_SETTINGS = 2_000

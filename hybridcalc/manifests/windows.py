@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell.source import Setting, Text
+from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.variables import Outside
 
 REASONS = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.shell.source import TEMPLATE, Source, Text, Word, spend, unrendered
+from hybridcalc.shell import TEMPLATE, Source, Text, Word, spend, unrendered
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""

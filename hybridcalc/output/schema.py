@@ -7,9 +7,9 @@ may repeat at its top level: `Promised`), and what their logs tell (`Derived`).
 from collections.abc import Iterator
 from typing import Any
 
+from hybridcalc.architecture.presets import package_file
 from hybridcalc.engines import ENGINES
 from hybridcalc.output.document import SCHEMA_VERSION
-from hybridcalc.resources import package_file
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 KINDS: dict[str, dict[str, Any]] = {

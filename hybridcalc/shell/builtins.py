@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hybridcalc.errors import InputError
+from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.commands import ASSIGNMENT
 from hybridcalc.shell.conditions import Operand, decided, opposite
 from hybridcalc.shell.parse import Token, tokens
 from hybridcalc.shell.scopes import Scopes
-from hybridcalc.shell.source import Setting, Text
 from hybridcalc.shell.variables import FROM_CALLER, Variables
 
 LONGEST_CONDITION = 2_000

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
+from hybridcalc.shell import Text
 from hybridcalc.shell.parse import Token, tokens
-from hybridcalc.shell.source import Text
 from hybridcalc.shell.variables import REFERENCE
 
 DEEPEST_TEXT = 4

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.shell.source import Place, Setting, Word, assignment, spend
+from hybridcalc.shell import Place, Setting, Word, assignment, spend
 
 RUNTIME_VALUES = frozenset({
     "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",

@@ -12,6 +12,7 @@ caller may say otherwise. Left out: sourced files.
 from collections.abc import Collection, Mapping, Sequence
 
 from hybridcalc.errors import InputError
+from hybridcalc.shell import Setting, Text, Word, spend
 from hybridcalc.shell.builtins import DECLARING, RAN, Builtins, Status, runs_after
 from hybridcalc.shell.commands import (
     ASSIGNMENT,
@@ -27,7 +28,6 @@ from hybridcalc.shell.conditions import both, either, matches, opposite
 from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, takes_script
 from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes
-from hybridcalc.shell.source import Setting, Text, Word, spend
 from hybridcalc.shell.variables import FROM_CALLER, Outside, Variables
 
 MOST_LAUNCHES = 2_000

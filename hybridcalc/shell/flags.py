@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, quoted
-from hybridcalc.shell.source import is_unresolved
+from hybridcalc.shell import is_unresolved
 
 MOST_UNKNOWN = 100
 """Names no list has, in one command; each is compared with every name there is."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from hybridcalc.shell.mentions import ASKS, PRINTS, SAID, SILENT, prose
-from hybridcalc.shell.source import Place, Setting, Text, Word, assignment, spend
+from hybridcalc.shell import ASKS, PRINTS, SAID, SILENT, Place, Setting, Text, Word, assignment, prose, spend
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 RUNTIMES = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.source import SHELL_DECIDES, Source, Text, Word, matched
+from hybridcalc.shell import SHELL_DECIDES, Source, Text, Word, matched
 
 LONGEST_SCRIPT = 256 * 1024
 """Characters of a script; long ones that are launched have some 30,000."""

@@ -6,9 +6,9 @@ export A=1; docker run --gpus all lmsysorg/sglang:v0.5.12 python3 -m sglang.laun
 from collections.abc import Mapping, Sequence
 
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell import Setting, Source, Text, Word, allowance, assignment, is_unresolved, words_of
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch, Launchers
-from hybridcalc.shell.source import Setting, Source, Text, Word, allowance, assignment, is_unresolved, words_of
 
 
 def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:

@@ -12,7 +12,7 @@ What a subshell, a part of a pipe or a background job sets ends with it, and so 
 
 from typing import Any, NamedTuple
 
-from hybridcalc.shell.source import Setting
+from hybridcalc.shell import Setting
 
 DEEPEST = 50
 """Blocks inside blocks whose values are kept apart; deeper down a value counts as unknown at once."""

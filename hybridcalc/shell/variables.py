@@ -11,9 +11,9 @@ the variables from outside one, and never overrule what the script says itself.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from hybridcalc.shell import FromOutside, Place, Setting, Text, Word, spend
 from hybridcalc.shell.conditions import calculate, matches
 from hybridcalc.shell.parse import Token, placed, tokens
-from hybridcalc.shell.source import FromOutside, Place, Setting, Text, Word, spend
 
 Outside = Mapping[str, str]
 """What the caller says about variables: ``--set`` and ``--env-file``."""

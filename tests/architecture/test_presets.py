@@ -14,13 +14,13 @@ from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
 from hybridcalc.architecture.presets import (
     find_preset,
     model_names,
+    package_file,
     shipped_checkpoints,
     shipped_config,
     shipped_presets,
 )
 from hybridcalc.errors import ModelNotFound
 from hybridcalc.hardware import shipped_gpus
-from hybridcalc.resources import package_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODEL_FILES = sorted((ROOT / "presets" / "models").glob("*.yaml"))

@@ -17,7 +17,7 @@ from hybridcalc.checks.words import image_place, value_edit
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.find import read_file
-from hybridcalc.shell.source import Source
+from hybridcalc.shell import Source
 
 
 def edit(begin: int, before: str, text: str, path: str = "a.sh") -> Edit:

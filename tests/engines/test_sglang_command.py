@@ -15,8 +15,8 @@ from hybridcalc.engines.ask import read_command
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
+from hybridcalc.shell import ASKS
 from hybridcalc.shell.flags import Flag
-from hybridcalc.shell.mentions import ASKS
 
 from_command = partial(read_command, "sglang")
 

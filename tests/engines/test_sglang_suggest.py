@@ -10,11 +10,11 @@ from present import present
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
+from hybridcalc.engines.answer import MOST
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import from_words
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import unified_requests
-from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from present import present
 
+import hybridcalc.shell as bounds
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Trouble
 from hybridcalc.manifests.yamltree import documents
-from hybridcalc.shell import source as bounds
-from hybridcalc.shell.source import Source, Text
+from hybridcalc.shell import Source, Text
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 POD = "kind: Pod\nspec:\n  containers:\n"

@@ -13,7 +13,7 @@ from present import present
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.fields import plain
 from hybridcalc.manifests.yamltree import DEEPEST, Mapping, Scalar, documents
-from hybridcalc.shell.source import Source
+from hybridcalc.shell import Source
 
 
 def load(text: str) -> list[Any]:

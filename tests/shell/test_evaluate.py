@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell import Source, Text
 from hybridcalc.shell.conditions import calculate
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text
 
 
 def read(script: str, *, arguments: Sequence[Any] = (), **outside: str) -> list[Launch]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+import hybridcalc.shell as bounds
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell import source as bounds
+from hybridcalc.shell import Source, Text
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text
 
 
 def read(script: str, *, arguments: Sequence[Any] = (), **outside: str) -> list[Launch]:

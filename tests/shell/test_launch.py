@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
+from hybridcalc.shell import is_unresolved
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.parse import LONGEST_SCRIPT, split_command
-from hybridcalc.shell.source import is_unresolved
 
 SERVER = ("python", "-m", "sglang.launch_server")
 KNOWN = ENGINES.launchers.commands

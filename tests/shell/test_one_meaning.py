@@ -10,8 +10,8 @@ import pytest
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import read_file
+from hybridcalc.shell import is_unresolved
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import is_unresolved
 
 RUN = "sglang serve kimi-k3 --tp"
 TP8 = ("kimi-k3", "--tp", "8")

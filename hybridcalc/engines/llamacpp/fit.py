@@ -15,13 +15,13 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.architecture.quantization_names import mix_of
 from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.answer import Change
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, ContextParams, padded
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, compute_buffer, header_of, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.server_plan import plan
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, Axes, Fitting, Nodes, Shape
-from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB

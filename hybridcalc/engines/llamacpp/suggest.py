@@ -9,10 +9,10 @@ from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hybridcalc.engines.answer import Change, Served, suggestion
 from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, padded
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.rules import spilled
-from hybridcalc.engines.suggest import Change, Served, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion
 

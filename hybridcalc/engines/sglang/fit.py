@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.answer import Change
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -17,7 +18,6 @@ from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, s
 from hybridcalc.engines.sglang.settings import balance_ratio, binding_limit, by_model, most_served, settle
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
-from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import pin

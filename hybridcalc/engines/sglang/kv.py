@@ -26,7 +26,7 @@ from hybridcalc.architecture import (
     LatentKV,
     kv_heads_on_rank,
 )
-from hybridcalc.architecture.presets import model_if_known
+from hybridcalc.architecture.presets import model_if_known, plain
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled, Refusal
@@ -142,6 +142,8 @@ def kv_of_checkpoint(model: Architecture) -> str | None:
     The engine looks for kv_cache_quant_algo of the quantisation that the class keeps, as ModelOpt's alone has one.
     Source: SGLang mem_cache/kv_cache_dtype.py, layers/quantization/modelopt_quant.py.
     """
+    if plain(model):
+        return ""
     from hybridcalc.engines.checkpoints import kv_cache_said
 
     said = kv_cache_said(model, modelopt=True)

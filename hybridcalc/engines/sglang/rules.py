@@ -15,7 +15,6 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
 from hybridcalc.engines.sglang.config import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
-from hybridcalc.engines.sglang.fraction import settle_fraction
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE, draft_numbers, kv_not_known, longest_of
@@ -240,8 +239,7 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     fix = "" if fits else "lower --mem-fraction-static by as much"
     fraction = args.mem_fraction_static or plan.rest.fraction
     if not fits and plan.rest.before_gib and fraction and fraction * plan.rest.before_gib > over_gib:
-        lower = floor(1000 * (fraction - over_gib / plan.rest.before_gib)) / 1000
-        fix = Write("--mem-fraction-static", f"{lower:g}")
+        fix = Write("--mem-fraction-static", f"{floor(1000 * (fraction - over_gib / plan.rest.before_gib)) / 1000:g}")
     yield (
         f"{format_bytes(plan.uncharged_bytes)} are allocated beyond what is charged, {format_bytes(over)} of them for "
         f"the {worst.name}: {holder} {verb}",
@@ -259,6 +257,8 @@ def _little_kept(plan: Figures) -> Iterator[tuple[str, str]]:
     args, before = plan.args, plan.rest.before_gib
     if args.mem_fraction_static is None or not args.gpu_memory_mib or not before:
         return  # nothing says what the engine itself would keep
+    from hybridcalc.engines.sglang.fraction import settle_fraction
+
     usual = settle_fraction(plan.model, replace(args, mem_fraction_static=None), args.gpu_memory_mib).fraction
     kept, wanted = (before * (1 - fraction) for fraction in (args.mem_fraction_static, usual))
     if kept < KEPT_SHARE * wanted:

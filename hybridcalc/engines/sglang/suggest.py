@@ -10,6 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture import LatentKV
 from hybridcalc.deployment import Rest
+from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -17,7 +18,6 @@ from hybridcalc.engines.sglang.planner import Prepared, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served, unified_requests
 from hybridcalc.engines.sglang.sizes import replayssm_active
-from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
 from hybridcalc.formulas import pin, smallest_ring

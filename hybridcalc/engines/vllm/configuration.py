@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.architecture.presets import plain
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
@@ -78,7 +79,7 @@ def check_mode_all(args: EngineArgs, rules: RuleSet) -> None:
 
 def with_kv_of_checkpoint(model: Architecture, args: EngineArgs) -> EngineArgs:
     """``args`` with --kv-cache-dtype auto resolved as the checkpoint's quantisation says, where that is known."""
-    if args.kv_cache_dtype != "auto":
+    if args.kv_cache_dtype != "auto" or plain(model):
         return args
     from hybridcalc.engines.checkpoints import kv_cache_said
 

@@ -13,8 +13,8 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.answer import Change
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
-from hybridcalc.engines.suggest import Change
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of

@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
+from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running

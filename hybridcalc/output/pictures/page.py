@@ -17,13 +17,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from hybridcalc.architecture.presets import package_file
 from hybridcalc.engines.charts import Bars, Chart, Picture
 from hybridcalc.engines.play import Control, Play
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Choice, Finding, Number, Quantity, Step, Table, View
 from hybridcalc.output.pictures.files import draw_svg
 from hybridcalc.output.pictures.palette import dark_rules, page_rules
-from hybridcalc.resources import package_file
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'; img-src data:; base-uri 'none';"

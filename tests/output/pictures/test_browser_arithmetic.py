@@ -19,6 +19,7 @@ import sglang_cases
 import test_vllm_vectors as vllm_vectors
 
 from hybridcalc import load_model, sglang, vllm
+from hybridcalc.architecture.presets import package_file
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import planner as sglang_planner
@@ -30,7 +31,6 @@ from hybridcalc.engines.vllm import play as vllm_play
 from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas import pin
-from hybridcalc.resources import package_file
 
 SETTINGS = 400
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hybridcalc.architecture.presets import package_file
 from hybridcalc.output.pictures.page import render
-from hybridcalc.resources import package_file
 from hybridcalc.reuse.answer import answer
 from hybridcalc.reuse.play import play_of
 from hybridcalc.reuse.settings import Settings
