@@ -52,7 +52,7 @@ class Workload(NamedTuple):
     @property
     def longest(self) -> int:
         """Tokens of the longest request; 0 when no length is given."""
-        return max((tokens for tokens, _ in self.lengths), default=0)
+        return max(self.lengths)[0] if self.lengths else 0
 
     @property
     def wanted(self) -> int | None:

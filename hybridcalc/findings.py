@@ -135,17 +135,10 @@ class Step(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a fraction becomes the nearest float."""
-        value = self.value
-        if type(value) is Fraction:
-            value = value.numerator if value.denominator == 1 else float(value)
-        return {
-            "symbol": self.symbol,
-            "formula": self.formula,
-            "with_numbers": self.with_numbers,
-            "value": value,
-            "unit": self.unit,
-            "source": self.source,
-        }
+        found = self._asdict()
+        if type(value := self.value) is Fraction:
+            found["value"] = value.numerator if value.denominator == 1 else float(value)
+        return found
 
 
 class BudgetLine(NamedTuple):

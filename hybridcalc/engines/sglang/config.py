@@ -218,9 +218,8 @@ class ServerArgs(Arguments):
     @property
     def drafts_unset(self) -> bool:
         """Whether nothing says how many steps, branches and drafts there are: the engine then chooses all three."""
-        return (self.speculative_num_steps, self.speculative_eagle_topk, self.speculative_num_draft_tokens) == (
-            None,
-        ) * 3
+        given = self.speculative_num_steps, self.speculative_eagle_topk, self.speculative_num_draft_tokens
+        return given == (None, None, None)
 
 
 def is_set(value: str | None) -> bool:
@@ -262,10 +261,12 @@ def lacking_of_chain(args: ServerArgs) -> InputError | None:
     nothing is. Later code than the releases known here wants all of them or none, and stops at an assertion (read in a
     copy of arg_groups/speculative_hook.py). An adaptive server has them from its own list.
     """
+    if args.speculative_algorithm not in CHAINED_DRAFTS:
+        return None
     steps, branches, drafts = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
     whole = args.drafts_unset or (steps and branches and args.draft_tokens)
     adaptive = args.speculative_adaptive or args.max_draft_tokens is not None
-    if whole or adaptive or args.speculative_algorithm not in CHAINED_DRAFTS:
+    if whole or adaptive:
         return None
     given = {flag: number for flag, number in ((STEPS, steps), (BRANCHES, branches), (DRAFTS, drafts)) if number}
     wanted = {STEPS: steps or max(1, (drafts or 4) - 1), BRANCHES: branches or 1}

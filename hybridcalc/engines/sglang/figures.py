@@ -43,7 +43,7 @@ def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[Bu
 
 def uncharged_bytes(lines: tuple[BudgetLine, ...]) -> int:
     """Bytes the buffers take beyond what was charged for them, line by line: one's surplus does not pay another."""
-    return sum(max(0, line.allocated_bytes - line.charged_bytes) for line in lines)
+    return sum(more for line in lines if (more := line.allocated_bytes - line.charged_bytes) > 0)
 
 
 def _states(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
@@ -221,7 +221,7 @@ class Figures(SharedFigures):
         """Every buffer, charged and allocated."""
         return budget_lines(self.ready, self.sizing, self.pools)
 
-    @property
+    @cached_property
     def uncharged_bytes(self) -> int:
         """Bytes the buffers take beyond what was charged for them."""
         return uncharged_bytes(self.budget)
