@@ -14,7 +14,7 @@ A refusal carries what the stages before it had settled.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from operator import attrgetter
+from operator import attrgetter, is_not
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
@@ -58,7 +58,9 @@ DEFAULT_CONTEXT = 2048
 UNBOUNDED_TOKENS = 2**63 - 1
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
-_shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name not in (*CHEAP_FIELDS, "env")))
+_NAMES = tuple(field.name for field in fields(ServerArgs) if field.name != "env")
+_values = attrgetter(*_NAMES)
+_shape = attrgetter(*(name for name in _NAMES if name not in CHEAP_FIELDS))
 
 
 class Prepared(NamedTuple):
@@ -105,23 +107,22 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
 
     What calls in a row share is kept: a search, a sweep over memory or limits, and whoever asks again.
     """
-    last = _LAST.get(0)
-    if last is not None and last[2].typed is args and last[0] is model and last[1][1] == tuple(args.env.items()):
-        return last[2]  # of another memory
+    last, values, env = _LAST.get(0), _values(args), tuple(args.env.items())
+    if last is not None and last[0] is model and last[2] == env and not any(map(is_not, last[1], values)):
+        return last[3]  # of another memory
     check_arguments(args)
     check_together(args)
     check_chain(args)
-    shape = _shape(args), tuple(args.env.items())
-    if last is None or last[0] is not model or last[1] != shape:
+    if last is None or last[0] is not model or last[2] != env or _shape(last[3].typed) != _shape(args):
         ready = _prepare(model, args)
     else:
-        ready = last[2]._replace(args=with_defaults(model, args, last[2].rules), typed=args)
-    _LAST[0] = model, shape, ready
+        ready = last[3]._replace(args=with_defaults(model, args, last[3].rules), typed=args)
+    _LAST[0] = model, values, env, ready
     return ready
 
 
-_LAST: dict[int, tuple[Architecture, tuple[tuple[Any, ...], tuple[Any, ...]], Prepared]] = {}
-"""What was prepared last, and for what: arguments by value, and switches."""
+_LAST: dict[int, tuple[Architecture, tuple[Any, ...], tuple[Any, ...], Prepared]] = {}
+"""What was prepared last, and for what: the model, the arguments' values, and the switches as they were."""
 
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
