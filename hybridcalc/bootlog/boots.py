@@ -263,7 +263,7 @@ class Boot:
         if self.grammar.starts_anew is not None and self.grammar.starts_anew(self, record):
             return True
         if form.starts and any(self.form(kind).up or self.form(kind).error is not None for kind in self._by_kind):
-            return not self._pasted_again(record)
+            return not self._pasted_again(record) and not self._pasted_late(record)
         name, _, pid = record.process.partition(" pid=")
         if name not in self.grammar.workers and self._pids.get(name, pid) != pid:
             return True
@@ -277,6 +277,11 @@ class Boot:
         if record.kind != "weights_begin":
             return False
         return any(s.rank != record.rank and s.figures == record.figures for s in self.of(record.kind))
+
+    def _pasted_late(self, record: Record) -> bool:
+        """Whether a mark of a start is this one's, pasted behind its figures: its clock is older than all of them."""
+        clocks = [s.clock for s in self.statements if s.clock and not self.form(s.kind).starts]
+        return bool(record.clock and clocks) and record.clock < min(clocks) and not self.of(record.kind)
 
     def add(self, record: Record) -> None:
         """Take a record in; one that says what was said before adds nothing."""

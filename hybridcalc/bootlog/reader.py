@@ -58,6 +58,8 @@ _UNFINISHED = re.compile(rb"(?:-?[0-9][0-9.,_]*|[=:][ ]*'[^'\n]{0,200})\Z")
 _CLOCK = re.compile(rb"[0-9]:[0-9]{2}:[0-9]{2}")
 _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
+_CLOCK = re.compile(rb"(?<![0-9])([01][0-9]-[0-3][0-9])[ T]([0-2][0-9](?::[0-5][0-9]){2})")
+
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",  # before UTF-16, whose mark opens the same way
@@ -215,13 +217,16 @@ def _found(
         found = [pair for pair in found if not pair[1].record.told or pair[1].record.line not in printed]
         for number, one in sorted(found, key=lambda pair: pair[1].start):
             record = replace(one.record, line=line + one.record.line - 1)
-            record = _with_process(record, raw, places[one.start])
+            record = _with_prefix(record, raw, places[one.start])
             yield number, Found(start + places[one.start], start + places[one.end - 1] + 1, record)
 
 
-def _with_process(record: Record, raw: bytes, place: int) -> Record:
-    """The statement with the process that vLLM names in front of its line, and the rank in that name."""
-    named = list(_PROCESS.finditer(raw, max(raw.rfind(b"\n", 0, place), place - 400, 0), place))
+def _with_prefix(record: Record, raw: bytes, place: int) -> Record:
+    """The statement with the process that vLLM names in front of its line, the rank in that name, and the time."""
+    start = max(raw.rfind(b"\n", 0, place), place - 400, 0)
+    clock = next(iter(reversed(_CLOCK.findall(raw, start, place))), None)
+    record = record if clock is None else replace(record, clock=b" ".join(clock).decode())
+    named = list(_PROCESS.finditer(raw, start, place))
     if not named:
         return record
     match = named[-1]

@@ -9,7 +9,7 @@ summed or divided here. What the figures mean together is diagnosis, not reading
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -60,7 +60,8 @@ class Record:
     ``engine`` is whose line it is, "" where any engine may print it; ``rank`` is the printed rank ("TP0",
     "DP1 TP0 EP0", or "" where none is named), ``line`` the line of the file it starts on, from 1, ``process`` the
     process named in front of it ("EngineCore pid=90"), "" where none is; ``told``: no engine printed it, somebody tells
-    it in a table or a sentence. A form may have no figures: that it was printed is what it says.
+    it in a table or a sentence; ``clock``: month, day and time in front of it ("07-09 02:58:11"), "" where none is. A
+    form may have no figures: that it was printed is what it says.
     """
 
     engine: str
@@ -70,6 +71,7 @@ class Record:
     line: int
     process: str = ""
     told: bool = False
+    clock: str = field(default="", compare=False)
 
     def get(self, name: str) -> Value | None:
         """The figure ``name``, or None."""

@@ -130,3 +130,24 @@ def test_a_load_behind_a_draft_context_is_no_draft() -> None:
         first, second = boots(llama + between + later)
         assert figures(first) == {"kv_buffer_mib": 512.0, "draft_kv_buffer_mib": 32.0}
         assert figures(second)["kv_buffer_mib"] == 640.0
+
+
+FIGURES = (
+    "(EngineCore pid=107) INFO {0} [gpu_worker.py:508] Available KV cache memory: 6.01 GiB\n"
+    "(EngineCore pid=107) INFO {0} [kv_cache_utils.py:2146] GPU KV cache size: 569,878 tokens\n"
+)
+CONFIG = (
+    "\n**Engine config:**\n\n(APIServer pid=1) INFO {0} [api_utils.py:273] non-default args: "
+    "{{'model': '/models/qwen3.6-35b-a3b', 'max_model_len': 131072}}\n"
+    "(EngineCore pid=107) INFO {0} [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='x'\n"
+)
+
+
+def test_a_config_pasted_behind_its_figures_is_of_their_boot() -> None:
+    """Reports have a section for either: the clock says which came first. A later config starts another boot."""
+    figures = FIGURES.format("07-09 02:58:11")
+    [boot] = boots(figures + CONFIG.format("07-09 02:56:25"))
+    assert boot.word("engine_started", "version") == "v0.24.0"
+    assert boot.word("arguments", "model") == "/models/qwen3.6-35b-a3b"
+    assert len(boots(figures + CONFIG.format("07-09 02:59:00"))) == 2
+    assert len(boots(CONFIG.format("07-09 02:50:00") + figures + CONFIG.format("07-09 02:56:25"))) == 2
