@@ -107,21 +107,21 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
 
     What calls in a row share is kept: a search, a sweep over memory or limits, and whoever asks again.
     """
-    last, values, env = _LAST.get(0), _values(args), tuple(args.env.items())
-    if last is not None and last[0] is model and last[2] == env and not any(map(is_not, last[1], values)):
+    last, values = _LAST.get(0), _values(args)
+    if last is not None and last[0] is model and last[2] == args.env and not any(map(is_not, last[1], values)):
         return last[3]  # of another memory
     check_arguments(args)
     check_together(args)
     check_chain(args)
-    if last is None or last[0] is not model or last[2] != env or _shape(last[3].typed) != _shape(args):
+    if last is None or last[0] is not model or last[2] != args.env or _shape(last[3].typed) != _shape(args):
         ready = _prepare(model, args)
     else:
         ready = last[3]._replace(args=with_defaults(model, args, last[3].rules), typed=args)
-    _LAST[0] = model, values, env, ready
+    _LAST[0] = model, values, dict(args.env), ready
     return ready
 
 
-_LAST: dict[int, tuple[Architecture, tuple[Any, ...], tuple[Any, ...], Prepared]] = {}
+_LAST: dict[int, tuple[Architecture, tuple[Any, ...], dict[str, str], Prepared]] = {}
 """What was prepared last, and for what: the model, the arguments' values, and the switches as they were."""
 
 
