@@ -29,7 +29,7 @@ BOOT = (
 )
 READ = (
     "import resource, sys, time\n"
-    "from hybridcalc.bootlog import read_log\n"
+    "from hybridcalc.bootlog.reader import read_log\n"
     "begun = time.process_time()\n"
     "count = sum(1 for _ in read_log(sys.argv[1], whole=sys.argv[2] == 'all'))\n"
     "print(time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, count)\n"

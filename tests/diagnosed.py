@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.boot import diagnose
-from hybridcalc.diagnosis.question import Question
 
 
 def diagnosed(text: str, **question: Any) -> Any:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+from hybridcalc.bootlog import Found, Printed, Record, Value
 from hybridcalc.bootlog.forms import Form, spelt
 from hybridcalc.bootlog.paste import TableRow
-from hybridcalc.bootlog.records import Found, Printed, Record, Value
 from hybridcalc.units import GIB, MIB
 
 MOST_RECORDS = 20_000

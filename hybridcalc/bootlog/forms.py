@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from hybridcalc.bootlog.records import Found, Printed, Record, Value
+from hybridcalc.bootlog import Found, Printed, Record, Value
 from hybridcalc.units import GIB, MIB
 
 CUT = rb"[\n\v]*+"

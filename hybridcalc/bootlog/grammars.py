@@ -14,10 +14,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
+from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
 from hybridcalc.bootlog.paste import TableReader
-from hybridcalc.bootlog.records import Record
 from hybridcalc.engines import ENGINES
 
 MOST_BOOTS = 1000

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.bootlog import lmstudio, ollama
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, any_of, spelt
 from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
+    from hybridcalc.bootlog import Record
     from hybridcalc.bootlog.boots import Boot
-    from hybridcalc.bootlog.records import Record
 
 _KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + spelt("size")
 _RECURRENT = rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT + spelt("_recurrent:")
@@ -80,6 +79,59 @@ def _buffer(kind: str, words: str, name: str, more: Labels = ()) -> Form:
     mends = kind == "compute_buffer"
     figures: Labels = (("device", f"{{device}} {{*}}{words}"), *sizes, *more)
     return Form(kind, words, figures, 160, opens, before=40, repeats=True, settled=kind == "kv_buffer", mends=mends)
+
+
+# Which lines of an Ollama log say what a model's memory is, beside those of the llama.cpp in it?
+#
+# Ollama reckons before it loads: of each device its weights, caches and graph, and how many layers go to it. Runners of
+# its own have no other lines; llama.cpp's runner prints its buffers later, which count then. Sizes have one decimal.
+# What a runner is asked for is tried first ("fit", "alloc"): only the commit is what it does. Source:
+# lines of public logs of Ollama 0.6 to 0.15.
+
+_OFFLOAD = (
+    ("layers", "layers.offload={count}"), ("of", "layers.model={count}"), ("free", 'memory.available="[{rest}'),
+    ("needed", 'memory.required.full="{size}'), ("partial", 'memory.required.partial="{size}'),
+    ("kv", 'memory.required.kv="{size}', "planned_kv_mib"),
+    ("weights", 'memory.weights.total="{size}', "planned_weights_mib"),
+    ("graph", 'memory.graph.full="{size}', "planned_compute_mib"),
+)  # fmt: skip
+
+_OLLAMA = (
+    Form("planned_weights", 'msg="model weights"',
+         (("device", "device={device}"), ("size", 'size="{size}', "planned_weights_mib")), 120, repeats=True),
+    Form("planned_kv", 'msg="kv cache"',
+         (("device", "device={device}"), ("size", 'size="{size}', "planned_kv_mib")), 120, repeats=True, settled=True),
+    Form("planned_compute", 'msg="compute graph"',
+         (("device", "device={device}"), ("size", 'size="{size}', "planned_compute_mib")), 120, repeats=True),
+    Form("planned_total", 'msg="total memory"', (("size", 'size="{size}', "planned_total_mib"),), 80, repeats=True),
+    Form("planned_offload", "msg=offload", _OFFLOAD, 1000, repeats=True, settled=True),
+    Form("planned_offload", 'msg="offload to', _OFFLOAD, 1000),
+    Form("free_on_device", 'msg="gpu memory"', (("free", 'available="{size}'),), 240, repeats=True, mark=True),
+    Form("context", 'msg=load request="{Operation:commit',
+         (("n_ctx", "KvSize:{count}"), ("n_seq_max", "Parallel:{count}"), ("n_ubatch", "BatchSize:{count}")), 300),
+    Form("model_name", 'msg="" architecture=', (("name", 'name="{text}'), ("name", "name={word}")), 240),
+    Form("host_refused", "model requires more system memory",
+         (("needed", "system memory ({size})"), ("free", "than is available ({size})")), 120, bare=True,
+         error="system_memory"),
+    Form("ready", "llama runner started in", (), 60),
+)  # fmt: skip
+PLANNED = tuple(dict.fromkeys(form.kind for form in _OLLAMA if form.kind.startswith("planned")))
+
+# Which lines of LM Studio say what a load takes, beside those of the llama.cpp in it?
+#
+# It reckons before it loads, and its guardrail refuses a load by that estimate; sizes are of 10**9 and 10**6 bytes.
+# Source: lines of public logs of LM Studio 0.3 to 0.4.
+
+_LM_STUDIO = (
+    Form("model_name", "lms load", (("name", "lms load {path}"),), 120),
+    Form("estimate", "Model load size estimate with",
+         (("layers", "offload layers '{word}"), ("n_ctx", "context length '{count}'"), ("weights", "Model: {size}"),
+          ("caches", "Context: {size}"), ("total", "Total: {size}")), 240, repeats=True),
+    Form("estimate", "Estimated GPU Memory:",
+         (("device", "GPU Memory: {size}"), ("total", "Total Memory: {size}")), 160),
+    Form("guardrail", "Model loading was stopped due to insufficient system resources",
+         (("needed", "approximately {size} of memory"),), 240, bare=True, repeats=True, error="system_memory"),
+)  # fmt: skip
 
 
 FORMS = (
@@ -164,8 +216,8 @@ FORMS = (
     Form("breakdown", "- Host | N = N + N + N",
          (("device", "{device}"), ("weights", "= {mib} +"), ("graph", "+ {mib} |")), 120,
          rb"-[ ]{1,4}(?=Host[ ]{1,40}\|[ ]{1,40}[0-9]{1,9}[ ]=)"),
-    *ollama.FORMS,
-    *lmstudio.FORMS,
+    *_OLLAMA,
+    *_LM_STUDIO,
 )  # fmt: skip
 
 
@@ -188,7 +240,7 @@ def starts_anew(boot: Boot, record: Record) -> bool:
     """
     if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
         return True
-    if record.kind in ollama.PLANNED and boot.of("ready"):
+    if record.kind in PLANNED and boot.of("ready"):
         return True
     if record.kind == "estimate" and (boot.of("kv_buffer") or boot.errors):
         return not any(one.said == record.said for one in boot.of("estimate"))

@@ -39,7 +39,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple
 
-from hybridcalc.bootlog.records import Found, Printed, Record, Value
+from hybridcalc.bootlog import Found, Printed, Record, Value
 from hybridcalc.units import GIB, MIB
 
 _CODE = rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\([0B])?"

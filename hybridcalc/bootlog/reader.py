@@ -24,9 +24,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import BinaryIO
 
+from hybridcalc.bootlog import Found, Record
 from hybridcalc.bootlog.grammars import Sought, sought
 from hybridcalc.bootlog.paste import plain
-from hybridcalc.bootlog.records import Found, Record
 from hybridcalc.errors import InputError, printable
 
 CHUNK_BYTES = 2**18

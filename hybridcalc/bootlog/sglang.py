@@ -24,8 +24,8 @@ from hybridcalc.bootlog.forms import SIZE as SIZED
 from hybridcalc.bootlog.paste import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
+    from hybridcalc.bootlog import Record
     from hybridcalc.bootlog.boots import Boot
-    from hybridcalc.bootlog.records import Record
 
 _GRAPH = spelt("Capture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,6}[Gg]" + CUT + spelt("raph") + SPACE
 _UNIFIED = spelt("total_bytes=") + rb"[0-9]+," + SPACE + spelt("max_total_num_tokens=")

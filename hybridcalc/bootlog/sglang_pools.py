@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from hybridcalc.bootlog import Found, Record, Value
 from hybridcalc.bootlog.forms import (
     COUNT,
     COUNT_ENDS,
@@ -45,7 +46,6 @@ from hybridcalc.bootlog.forms import (
     spelt,
     word,
 )
-from hybridcalc.bootlog.records import Found, Record, Value
 
 _LONGEST_ASIDE = 200
 """Bytes that may stand between two tokens of one line; whatever is farther apart is another statement."""

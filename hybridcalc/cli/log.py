@@ -1,6 +1,7 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +13,17 @@ from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis import Launched, Question
 from hybridcalc.diagnosis.boot import diagnose_log, document
-from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines import ENGINES
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
     from hybridcalc.diagnosis.answer import Diagnosis
-    from hybridcalc.diagnosis.expectation import ExpectedPlan
+    from hybridcalc.diagnosis.boot import LogAnswer
+    from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
     from hybridcalc.engines.engine import Engine
 
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\.post[0-9]+)?")
@@ -88,10 +90,9 @@ def log(
     if not boots:
         asked_for = asked_for.undrawn("there is no boot in it")
     from hybridcalc.diagnosis.view import log_view
-    from hybridcalc.output.log_text import print_log
 
     text = partial(
-        print_log,
+        _print,
         found,
         explain=asked_for.explain,
         verbose=asked_for.verbose,
@@ -104,6 +105,42 @@ def log(
     parted = plan is not None and (False in verdicts or True not in verdicts)
     if not boots or parted or at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _print(
+    logs: "Sequence[LogAnswer]",
+    *,
+    explain: bool,
+    verbose: bool,
+    length: bool,
+    compared: "Sequence[Sequence[Compared]]" = (),
+) -> None:
+    """Every boot as text, and what there is to say of the logs themselves."""
+    from hybridcalc.diagnosis.view import MOST_BOOTS, NO_BOOT, boot_view
+    from hybridcalc.output import terminal
+    from hybridcalc.output.text import print_view
+
+    out = terminal.console()
+    boots, number = sum(len(answer.boots) for answer in logs), 0
+    for answer in logs:
+        if answer is not logs[0]:
+            out.print()
+        if len(logs) > 1:
+            out.print(printable(answer.source), style="bold")
+        if not answer.boots:
+            terminal.verdict(out, *NO_BOOT, gap=False)
+        for at, boot in enumerate(answer.boots[:MOST_BOOTS], number):
+            view = boot_view(boot, length=length, compared=compared[at] if compared else None)
+            if at > number:
+                out.print()
+            if boots > 1:
+                out.print(view.title, style=terminal.QUIET)
+            print_view(view, explain=explain, verbose=verbose, out=out)
+        number += len(answer.boots)
+        notes = [finding.message for finding in answer.findings] + list(answer.remarks)
+        if len(answer.boots) > MOST_BOOTS:
+            notes.append(f"{len(answer.boots) - MOST_BOOTS} more boots: see --json")
+        terminal.notes(out, notes)
 
 
 def _printed(last: "Diagnosis | None") -> Launched:

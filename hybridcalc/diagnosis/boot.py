@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.bootlog import read_log
+from hybridcalc.bootlog import Printed, Record, Value
 from hybridcalc.bootlog.boots import Boot, impossible_figures, merged
 from hybridcalc.bootlog.grammars import assemble, room
-from hybridcalc.bootlog.records import Printed, Record, Value
+from hybridcalc.bootlog.reader import read_log
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.answer import Diagnosis, Seen, finding
-from hybridcalc.diagnosis.question import Question
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS, format_bytes
 
@@ -115,7 +115,7 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
 def _undiagnosed(boot: Boot, question: Question) -> Diagnosis:
     """The answer for a boot of no engine that is known well: its figures, and what it died of."""
     answer = Diagnosis(boot)
-    failed = failures(answer, {})
+    failed = add_failures(answer, {})
     answer.conclude(boot.grammar.title or "a server", ["its figures are read"], failed)
     return answer
 
@@ -156,7 +156,7 @@ Causes = Mapping[str, Callable[[Boot, Record], Finding]]
 """A kind of refusal -> what to say about it."""
 
 
-def failures(answer: Diagnosis, causes: Causes) -> bool:
+def add_failures(answer: Diagnosis, causes: Causes) -> bool:
     """Add what the boot died of to the findings; whether it did."""
     boot = answer.boot
     errors = boot.errors

@@ -10,9 +10,9 @@ import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, figures, merged
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.saved_plan import SAVE, read_saved_plan, shown

@@ -15,15 +15,15 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.ollama import PLANNED
-from hybridcalc.bootlog.records import Printed, Record
+from hybridcalc.bootlog.llamacpp import PLANNED
 from hybridcalc.deployment import requests_text
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
-from hybridcalc.diagnosis.boot import failures
+from hybridcalc.diagnosis.boot import add_failures
 from hybridcalc.diagnosis.llamacpp_failures import CAUSES, as_reckoned
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
-from hybridcalc.diagnosis.question import Question
 from hybridcalc.units import GIB, MIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
@@ -61,7 +61,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one llama.cpp load."""
     derived = LlamaDerived()
     answer = Diagnosis(boot, derived=derived)
-    failed = failures(answer, CAUSES)
+    failed = add_failures(answer, CAUSES)
     found, held = caches(boot), states(boot)
     kv = found[0] if found else None
     if held is not None and held.by_difference and not fitting(kv, held, _model(boot, question)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.diagnosis.answer import finding
 from hybridcalc.diagnosis.boot import Causes
 from hybridcalc.findings import Finding

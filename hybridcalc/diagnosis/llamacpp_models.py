@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.presets import find_preset
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed, Record
+from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate, Range
-from hybridcalc.diagnosis.question import models_with_states
 from hybridcalc.engines.llamacpp.config import ROWS
 from hybridcalc.units import MIB
 

@@ -4,15 +4,15 @@ Printed figures are those of one rank, to two decimals; what a log does not prin
 planner reproduces a boot, its pictures say what other flags would do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import figure_list
-from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.view import facts_of, plan_pictures
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Table, View, safest_first, suggested
 from hybridcalc.units import GIB, MIB
@@ -73,8 +73,8 @@ def boot_view(
         tables=tables,
         notes=tuple(notes),
         steps=tuple(answer.steps),
-        pictures=_pictures(answer),
-        play=None if planned is None else lambda: facts_of(ENGINES[planned.engine]).play(planned),
+        pictures=Pictures(partial(_pictures, answer)),
+        play=None if planned is None else partial(_play, planned),
     )
 
 
@@ -93,12 +93,41 @@ def log_view(answers: Sequence[LogAnswer]) -> View:
     )
 
 
+class Pictures(Mapping[str, Any]):
+    """Pictures by name; what draws them is loaded when the first is looked for."""
+
+    def __init__(self, find: "Callable[[], dict[str, Callable[[], Picture]]]") -> None:
+        self._find = find
+
+    @cached_property
+    def _found(self) -> "dict[str, Callable[[], Picture]]":
+        return self._find()
+
+    def __getitem__(self, name: str) -> "Callable[[], Picture]":
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _play(planned: Any) -> Any:
+    """The settings of a page to try, of the plan that reproduces a boot."""
+    from hybridcalc.engines.view import facts_of
+
+    return facts_of(ENGINES[planned.engine]).play(planned)
+
+
 def _pictures(answer: Diagnosis) -> "dict[str, Callable[[], Picture]]":
     """Its memory as printed, and those of the plan that reproduces it; the most telling first."""
     planned = answer.planned
     found: dict[str, Callable[[], Picture]] = {"printed": lambda: printed_picture(answer)}
     if planned is None:
         return found
+    from hybridcalc.engines.view import plan_pictures
+
     drawn = plan_pictures(ENGINES[planned.engine], planned, "as booted")
     telling = ["change"] if planned.workload.lengths and planned.suggestions else []
     return {name: drawn[name] for name in telling} | found | dict(drawn)

@@ -3,7 +3,8 @@
 import io
 from collections.abc import Iterable
 
-from hybridcalc.bootlog import Printed, Record, scan
+from hybridcalc.bootlog import Printed, Record
+from hybridcalc.bootlog.reader import scan
 
 STATE = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB "
 KV = "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB"

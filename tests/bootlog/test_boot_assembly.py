@@ -9,9 +9,9 @@ from pathlib import Path
 
 from test_statements import SGLANG, VLLM
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, figures, merged
 from hybridcalc.bootlog.grammars import MOST_BOOTS, assemble
+from hybridcalc.bootlog.reader import scan
 
 
 def boots(text: str) -> list[Boot]:

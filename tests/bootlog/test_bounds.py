@@ -9,12 +9,11 @@ from typing import Any, BinaryIO, cast
 import pytest
 from published_boot import BOOT, CHATTER, FIGURES, pools, read, texts
 
-from hybridcalc.bootlog import reader, scan
+from hybridcalc.bootlog import reader
 from hybridcalc.bootlog.paste import Plain, plain
-from hybridcalc.bootlog.reader import CHUNK_BYTES
-from hybridcalc.diagnosis import boot
+from hybridcalc.bootlog.reader import CHUNK_BYTES, scan
+from hybridcalc.diagnosis import Question, boot
 from hybridcalc.diagnosis.boot import LogAnswer, diagnose_log
-from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.sglang import candidates
 from hybridcalc.errors import InputError
 

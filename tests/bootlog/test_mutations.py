@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import Printed, Record, scan
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import figure_list, merged
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
 MUTATIONS, PARTS = 20_000, 8

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published_boot import BOOT, CHATTER, FIGURES, KV, STATE, read, texts
 
-from hybridcalc.bootlog import read_log, scan
-from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES
+from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES, read_log, scan
 from hybridcalc.errors import InputError
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
@@ -347,7 +346,7 @@ def test_logs_one_after_another_are_read_one_after_another(logs: list[bytes]) ->
 def test_importing_it_loads_nothing_but_the_standard_library() -> None:
     """A log is read on the fast path of the command line."""
     script = (
-        "import sys; before = set(sys.modules); import hybridcalc.bootlog\n"
+        "import sys; before = set(sys.modules); import hybridcalc.bootlog.reader\n"
         "print(*sorted(set(sys.modules) - before - sys.stdlib_module_names))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from published_boot import pools, read
 
-from hybridcalc.bootlog import Printed, Record, read_log
+from hybridcalc.bootlog import Printed, Record
+from hybridcalc.bootlog.reader import read_log
 
 LOGS = Path(__file__).parent.parent / "data" / "bootlogs"
 EXPECTED = json.loads((LOGS / "expected.json").read_text())

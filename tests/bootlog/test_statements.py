@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from published_boot import CHATTER
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import merged
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.paste import plain
-from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES
+from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES, scan
 
 
 def figures(text: str | bytes) -> dict[str, Any]:

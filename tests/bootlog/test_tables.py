@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import figure_list, figures
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
 
 
 def boots(text: str) -> list[dict[str, Any]]:

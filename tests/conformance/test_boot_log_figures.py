@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import merged
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import read_log
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
 EXPECTED: dict[str, dict[str, object]] = json.loads((LOGS / "figures.json").read_text())

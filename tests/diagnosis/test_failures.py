@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import boots, scan
+from hybridcalc.bootlog import boots
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log, out_of_memory, serving_findings
-from hybridcalc.diagnosis.question import Question
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
 WEIGHTS = (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.boot import diagnose
-from hybridcalc.diagnosis.question import Question
 
 ALLOCATION = (
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 598.50 MiB on device 0: cudaMalloc failed: out of memory\n"

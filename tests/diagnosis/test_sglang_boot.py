@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from present import present
 
 from hybridcalc import load_model
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis import Launched, Question
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
-from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from present import present
 
 from hybridcalc import load_model, vllm
-from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
-from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.vllm import candidates
 from hybridcalc.errors import HybridcalcError
 

@@ -10,9 +10,9 @@ from llamacpp_server import GGML_TYPES, TINY, boot, write_tiny
 
 from hybridcalc import llamacpp, load_model
 from hybridcalc.architecture.gguf import read_header
-from hybridcalc.bootlog import scan
+from hybridcalc.bootlog import Value
 from hybridcalc.bootlog.grammars import assemble
-from hybridcalc.bootlog.records import Value
+from hybridcalc.bootlog.reader import scan
 from hybridcalc.engines.llamacpp.memory import compute_buffer
 from hybridcalc.units import MIB
 

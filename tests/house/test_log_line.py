@@ -10,12 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from hybridcalc.bootlog import scan, vllm
+from hybridcalc.bootlog import vllm
 from hybridcalc.bootlog.boots import Grammar, merged
 from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.reader import scan
+from hybridcalc.diagnosis import Question
 from hybridcalc.diagnosis.boot import diagnose_log
-from hybridcalc.diagnosis.question import Question
 from hybridcalc.engines import ENGINES, Row
 
 

@@ -8,17 +8,17 @@ dtypes. An empty answer means: none of the known.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.sglang import target_pools
+from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis
-from hybridcalc.diagnosis.question import models_with_states, same_class
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
     STATE_SIZES,
@@ -111,17 +111,35 @@ def _why_not(
 def candidates(
     boot: Boot, state: Record | None, kv: Record | None, dtype: str | None, args: ServerArgs, model: Architecture | None
 ) -> tuple[Candidate, ...]:
-    """Every preset (or the given ``model`` alone) that fits the pools and the slot that a refusal prints."""
-    printed_class = next((name for s in boot.of("weights_loaded") if (name := s.word("model_class"))), None)
+    """Every preset (or the given ``model`` alone) that fits the pools and the slot that a refusal prints; of the class
+    that the log names, where one of it does.
+    """
+    named = next((name for s in boot.of("weights_loaded") if (name := s.word("model_class"))), None)
     if len({tuple(pool.size(name) for name in KV_SIZES) for pool in target_pools(boot)}) > 1:
         kv = None  # ranks differ: none stands for another
+    if model is not None:
+        return _fitting((model,), boot, state, kv, dtype, args)
+    of_class = models_with_states(named) if named is not None else ()
+    return _fitting(of_class, boot, state, kv, dtype, args) or _fitting(
+        models_with_states(), boot, state, kv, dtype, args
+    )
+
+
+def _fitting(
+    models: Iterable[Architecture],
+    boot: Boot,
+    state: Record | None,
+    kv: Record | None,
+    dtype: str | None,
+    args: ServerArgs,
+) -> tuple[Candidate, ...]:
+    """Those of the ``models`` that fit, the likeliest first."""
     ranks, per_slot = ranks_of(boot), boot.size("refused_hybrid", "per_slot")
     bounds, slot = bounds_of(state, kv, args), per_slot.interval if per_slot is not None else None
     found: list[tuple[tuple[object, ...], Candidate]] = []
     missing = rules_for(args.engine_version)[0].missing_classes
-    for architecture in models_with_states() if model is None else (model,):
+    for architecture in models:
         version = None if architecture.architecture in missing else args.engine_version  # a fork may have the class
-        kin = printed_class is None or same_class(architecture.architecture, printed_class)
         seen: set[tuple[int, str, str]] = set()
         for tp, ssm, kv_name in _flags(dtype, args):
             exact = _sizes(architecture, tp, args.pp_size, ssm, kv_name, version)
@@ -137,15 +155,12 @@ def candidates(
                 continue
             seen.add((tp, name, cache))
             size = exact.token if kv is not None else 0
-            known = version == args.engine_version
-            fit = not kin, not known, ranks is not None and tp != ranks
+            fit = version != args.engine_version, ranks is not None and tp != ranks
             rank = (*fit, bool(ssm), kv_name not in ("auto", "bfloat16"), tp)
             found.append((rank, Candidate(architecture.name, tp, name, cache, exact.state, size)))
     found.sort(key=lambda pair: (pair[0], pair[1].model))
     if found and not found[0][0][0]:
-        found = [pair for pair in found if not pair[0][0]]  # the class is known, and a model of it fits
-    if found and not found[0][0][1]:
-        found = [pair for pair in found if not pair[0][1]]  # one that the release has
+        found = [pair for pair in found if not pair[0][0]]  # one that the release has
     if any(candidate.tp == ranks for _, candidate in found):
         found = [pair for pair in found if pair[1].tp == ranks]  # the log shows all of the ranks
     return tuple(candidate for _, candidate in found)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.diagnosis.answer import Diagnosis, finding
 from hybridcalc.diagnosis.boot import Causes, moment_before, out_of_memory

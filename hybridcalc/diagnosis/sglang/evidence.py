@@ -16,12 +16,12 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis import Launched, Question, echoed
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
-from hybridcalc.diagnosis.question import Launched, Question, echoed
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.releases import RuleSet

@@ -8,10 +8,10 @@ from fractions import Fraction
 from itertools import product
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.bootlog import read_log
+from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.grammars import assemble
-from hybridcalc.bootlog.records import Record
+from hybridcalc.bootlog.reader import read_log
 from hybridcalc.bootlog.sglang import differ, target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import finding

@@ -13,10 +13,10 @@ from itertools import product
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed
+from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate
-from hybridcalc.diagnosis.question import models_with_states, same_class
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
@@ -129,7 +129,7 @@ def is_capacity(tokens: int, concurrency: Printed, length: int) -> bool:
     return low - slack <= tokens <= high + slack
 
 
-def candidates(
+def fitting_models(
     boot: Boot, said: Figures, known: Known, model: Architecture | None, releases: tuple[str, ...]
 ) -> list[Fit]:
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
@@ -138,9 +138,8 @@ def candidates(
     """
     if said.block is None and model is None:
         return []
-    args, printed, every = known.args, boot.word("architecture", "name"), models_with_states()
-    kin = [one for one in every if printed is None or same_class(one.architecture, printed)]
-    models = [model] if model is not None else kin or every
+    args, printed = known.args, boot.word("architecture", "name")
+    models = (model,) if model is not None else models_with_states(printed) or models_with_states()
     sure = model is not None or printed is not None
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
     best: list[Fit] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import floor
 
+from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Record
 from hybridcalc.diagnosis.answer import finding
 from hybridcalc.diagnosis.boot import Causes, moment_before, out_of_memory
 from hybridcalc.findings import Finding
