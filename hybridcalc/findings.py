@@ -270,8 +270,9 @@ class Quantity(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for; ``fills``:
-    of its rows, the most telling first, a short answer shows what it has room for.
+    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for. A short
+    answer shows what it has room for of such a table and of one that ``fills`` it: the most telling rows, which
+    ``telling`` counts off where they are not in that order.
     """
 
     title: str
@@ -280,6 +281,12 @@ class Table(NamedTuple):
     numbers: tuple[int, ...] = ()
     asked: bool = False
     fills: bool = False
+    telling: tuple[int, ...] = ()
+
+    def most_telling(self, count: int) -> "Table":
+        """The table with that many of its rows, in their order."""
+        kept = sorted(self.telling[:count]) if self.telling else range(min(count, len(self.rows)))
+        return self._replace(rows=tuple(self.rows[number] for number in kept), telling=())
 
 
 class View(NamedTuple):

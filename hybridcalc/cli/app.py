@@ -225,6 +225,11 @@ def _report(failure: Exception) -> int:
         message = str(failure.format_message()).strip()
         context = getattr(failure, "ctx", None)
         command = context.command_path if context is not None else "hybridcalc"
+        if hasattr(failure, "possibilities"):  # typer's error of an option that does not exist
+            message = f"{getattr(failure, 'option_name', '')} is not an option of {command.rpartition(' ')[2]}"
+            if near := list(failure.possibilities or ()):
+                _complain(message, f"did you mean {near[0]}?")
+                return USAGE_ERROR
         message = message[:1].lower() + message[1:] if message[:2].istitle() else message
         _complain(" ".join(message.split()), f"see `{command} --help`")
         return USAGE_ERROR

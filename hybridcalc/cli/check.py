@@ -85,7 +85,9 @@ def check_command(
         bool, typer.Option("--fix", help="Show the fixes that are one value as a diff, and apply them.")
     ] = False,
     show_diff: Annotated[bool, typer.Option("--diff", help="Print that diff, a patch, and change nothing.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show what was read, and what waits.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Every finding in folders, what was read, what waits.")
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of hybridcalc.yaml.")] = False,
 ) -> None:
     """Findings on deployment files: what the engine refuses, and what it starts with although nobody wants it.
@@ -93,6 +95,7 @@ def check_command(
     Reads shell scripts, Dockerfiles, systemd units, compose files, Kubernetes and custom resources, Makefiles and task
     files, Terraform and Nomad, SGLang and vLLM configuration files and hybridcalc.yaml; Python and guides (.md, .rst,
     .txt) only where they are named. Nothing is run. A value that no file decides is said to be unresolved.
+    Of folders the worst is told, of files that are named everything.
     """
     if schema:
         from hybridcalc.architecture.presets import package_file
@@ -143,7 +146,8 @@ def check_command(
         report = fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix, patch=patch)
     code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)
     with redirect_stdout(sys.stderr) if show_diff and form == "text" else nullcontext():  # stdout is the patch
-        write_report(report, form, into, settings, code, verbose=verbose)
+        singly = any(path == "-" or Path(path).is_file() for path in paths or ())
+        write_report(report, form, into, settings, code, verbose=verbose, whole=singly)
     if code:
         raise typer.Exit(code)
 

@@ -12,6 +12,7 @@ from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
 from hybridcalc.cli.launch_text import launch_of
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand, pace_known
+from hybridcalc.cli.prices import prices_of
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.ranking import Ranked, difference, ranking
@@ -48,12 +49,15 @@ def compare(
         typer.Option("--gpu", metavar="NAME|SIZE", help="GPU where no file says it; repeated, one for each in order."),
     ] = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+        str | None, typer.Option("--rest", metavar="SIZE,...", help="SGLang: memory left for both pools on one rank.")
     ] = None,
     available: Annotated[
-        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
+        str | None, typer.Option("--available", metavar="SIZE,...", help="vLLM: memory free for the cache on one GPU.")
     ] = None,
-    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank.")] = None,
+    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE,...", help="Weights on one rank.")] = None,
+    price: Annotated[
+        list[str] | None, typer.Option("--price", metavar="GPU=P,...", help="Price of a GPU an hour: ranks by it.")
+    ] = None,
     length: options.Length = None,
     lengths: options.Lengths = None,
     concurrency: options.Concurrency = None,
@@ -65,7 +69,8 @@ def compare(
 ) -> None:
     """Launch lines side by side, the one with the most requests on a GPU first: what starts, what binds, what idles.
 
-    Where the memory is an estimate, the requests at its low end count. Exits with 1 where a line does not start.
+    Where the memory is an estimate, the requests at its low end count. Sizes are one for all lines, or one for each in
+    order. Exits with 1 where a line does not start.
     """
     asked_for = answers.wanted(form)
     work = inputs.workload_of(length, lengths, concurrency, workload)
@@ -76,13 +81,16 @@ def compare(
     if len(lines) > MOST_SIDES:
         raise InputError(f"{len(lines):,} launches are more than {MOST_SIDES}", fix="name fewer files")
     cards = [name.strip() for text in gpu or [] for name in text.split(",") if name.strip()]
-    if len(cards) > 1 and len(cards) != len(lines):
-        raise InputError(f"{len(cards)} --gpu for {len(lines)} launches", fix="give one for all, or one for each")
-    sizes = {"rest": rest, "available": available, "weights": weights}
+    asked = {"gpu": ",".join(cards) or None, "rest": rest, "available": available, "weights": weights}
+    given = {name: _for_each(name, text, len(lines)) for name, text in asked.items()}
+    prices = prices_of(price or ())
+    if len({*given["gpu"]}) > 1:
+        lines = [line._replace(label=f"{line.label}, {gpu}") for line, gpu in zip(lines, given["gpu"], strict=True)]
     sides, skipped = list[Ranked](), list[tuple[str, HybridcalcError]]()
     for number, line in enumerate(lines):
         try:
-            sides.append(_side(line, cards[number] if len(cards) > 1 else next(iter(cards), None), sizes, work))
+            sizes = {name: texts[number] for name, texts in given.items()}
+            sides.append(_side(line, sizes.pop("gpu"), sizes, work, prices))
         except HybridcalcError as error:
             skipped.append((line.label, error))
     if not sides:
@@ -100,6 +108,28 @@ def compare(
     )
     if skipped or any(side.plan is None for side in sides):
         raise typer.Exit(1)
+
+
+def _for_each(name: str, text: str | None, lines: int) -> list[str | None]:
+    """A value for each line, of one for all or of one for each. Raises InputError for another number of them."""
+    values = [value.strip() for value in (text or "").split(",") if value.strip()]
+    if len(values) > 1 and len(values) != lines:
+        raise InputError(f"{len(values)} --{name} for {lines} launches", fix="give one for all, or one for each")
+    return [*values] if len(values) > 1 else [next(iter(values), None)] * lines
+
+
+def _price(gpu: str | None, prices: dict[str, float]) -> float | None:
+    """What an hour of that GPU costs, None where no price is asked about. Raises InputError where it has none."""
+    if not prices:
+        return None
+    from hybridcalc.hardware import find_gpu
+
+    if gpu is None:
+        raise InputError("nothing names its GPU, of which there is a price", fix="add --gpu NAME")
+    found = {find_gpu(name): price for name, price in prices.items()}.get(find_gpu(gpu))
+    if found is None:
+        raise InputError(f"no price of {gpu[:40]}", fix=f"add --price {gpu[:40]}=PRICE")
+    return found
 
 
 def _behind(context: typer.Context) -> list[str]:
@@ -143,7 +173,9 @@ def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
         raise InputError(f"{printable(target, 60)} starts no engine known here", fix="give a launch line, or a script")
 
 
-def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workload) -> Ranked:
+def _side(
+    line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workload, prices: dict[str, float]
+) -> Ranked:
     """One launch, planned; or why the engine refuses it. Raises HybridcalcError for what cannot be planned."""
     served = ENGINES[line.launch.engine or ENGINES.meant_by(line.launch.words)]
     given: dict[str, Any] = {name: size for name, size in sizes.items() if name in served.options}
@@ -167,7 +199,7 @@ def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workl
     except Refusal as refusal:
         answer = refusal
     assumed = ENGINES.assumed(line.launch) or served.newer(asked.args.engine_version)
-    return Ranked(line.label, served, model, asked.args, answer, assumed)
+    return Ranked(line.label, served, model, asked.args, answer, assumed, _price(line.gpu or gpu, prices))
 
 
 def _times(sides: list[Ranked], paces: "list[Pace | None]") -> list[Table]:
@@ -196,6 +228,7 @@ def _document(sides: list[Ranked], paces: "list[Pace | None]") -> dict[str, Any]
                 "label": side.label,
                 "requests_per_gpu": None if side.plan is None else side.plan.requests / side.gpus,
                 "requests_certain": None if side.plan is None else side.certain,
+                **({} if side.price is None else {"price_per_hour": side.cost, "price_per_request": side.each}),
                 "difference": difference(side, sides)[1],
                 **_plan_document(side),
                 **({} if pace is None else {"speed": pace.to_dict()}),

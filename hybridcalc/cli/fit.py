@@ -10,6 +10,7 @@ import typer
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
+from hybridcalc.cli.prices import prices_of
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MOST_RANKS
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 SEARCH, PRICES = "Search", "Prices"
-LARGEST_PRICES = 2**20
 
 
 class Searched(NamedTuple):
@@ -138,7 +138,7 @@ def fit_command(
             workload=work,
             gpu=searched.gpu or (),
             engine=searched.engine or (),
-            prices=_prices(searched),
+            prices=prices_of(searched.price or (), searched.prices),
             allow=searched.allow or (),
             max_gpus=searched.max_gpus,
             max_tp=searched.max_tp,
@@ -200,40 +200,3 @@ def _share(text: str) -> Fraction:
     if not 0 <= share <= 10 or len(text) > 20:
         raise InputError(f"--headroom {quoted(text)} is not a percentage", fix="write 10%")
     return share
-
-
-def _text_of(path: str) -> str:
-    """The text of a file of prices. Raises InputError where there is none."""
-    from hybridcalc.manifests.files import file_bytes
-
-    try:
-        return file_bytes(path, LARGEST_PRICES).decode("utf-8-sig", "replace")
-    except (OSError, InputError) as error:
-        why = error.message if isinstance(error, InputError) else (error.strerror or "it cannot be read").lower()
-        raise InputError(f"--prices {quoted(path)}: {why}", fix="name a text file, one GPU=PRICE a line") from None
-
-
-def _prices(searched: Searched) -> dict[str, float]:
-    """GPU -> price an hour, of --prices and --price."""
-    pairs: list[tuple[str, str]] = []
-    if searched.prices is not None:
-        for number, line in enumerate(_text_of(searched.prices).splitlines(), 1):
-            if plain := line.partition("#")[0].strip():
-                pairs.append((plain, f"{searched.prices[:60]}:{number}"))
-    pairs += [(part.strip(), "--price") for text in searched.price or () for part in text.split(",") if part.strip()]
-    found, read_in = dict[str, float](), dict[str, str]()
-    for pair, where in pairs:
-        name, equals, price = pair.replace(":", "=", 1).partition("=") if "=" not in pair else pair.partition("=")
-        try:
-            value = float(price)
-        except ValueError:
-            value = -1.0
-        if not equals or not name.strip() or not 0 < value < 1e6:
-            raise InputError(f"{where}: {quoted(pair)} is not GPU=PRICE", fix="write h100=2.49")
-        name, source = name.strip(), where.rpartition(":")[0]
-        if name in found and source == read_in[name] and value != found[name]:
-            raise InputError(f"{where}: {quoted(name)} has two prices", fix="keep one")
-        found[name], read_in[name] = value, source
-    if searched.prices is not None and not found:
-        raise InputError(f"--prices {quoted(searched.prices)} has no price in it", fix="write one GPU=PRICE a line")
-    return found

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
     from hybridcalc.engines.engine import Engine
 
+FEWEST_BOOTS = 5
+"""Whose answers are shown without -v."""
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:\.post[0-9]+)?")
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -115,32 +117,35 @@ def _print(
     length: bool,
     compared: "Sequence[Sequence[Compared]]" = (),
 ) -> None:
-    """Every boot as text, and what there is to say of the logs themselves."""
+    """The answer of each boot, of many those of the first, and what there is to say of the logs themselves."""
     from hybridcalc.diagnosis.view import MOST_BOOTS, NO_BOOT, boot_view
     from hybridcalc.output import terminal
     from hybridcalc.output.text import print_view
 
     out = terminal.console()
     boots, number = sum(len(answer.boots) for answer in logs), 0
-    for answer in logs:
+    most = left = MOST_BOOTS if verbose else FEWEST_BOOTS
+    for answer in logs if verbose else logs[:most]:
         if answer is not logs[0]:
             out.print()
         if len(logs) > 1:
             out.print(printable(answer.source), style="bold")
         if not answer.boots:
             terminal.verdict(out, *NO_BOOT, gap=False)
-        for at, boot in enumerate(answer.boots[:MOST_BOOTS], number):
+        for at, boot in enumerate(answer.boots[:left], number):
             view = boot_view(boot, length=length, compared=compared[at] if compared else None)
             if at > number:
                 out.print()
             if boots > 1:
                 out.print(view.title, style=terminal.QUIET)
             print_view(view, explain=explain, verbose=verbose, out=out)
-        number += len(answer.boots)
-        notes = [finding.message for finding in answer.findings] + list(answer.remarks)
-        if len(answer.boots) > MOST_BOOTS:
-            notes.append(f"{len(answer.boots) - MOST_BOOTS} more boots: see --json")
-        terminal.notes(out, notes)
+        number, left = number + len(answer.boots), max(left - len(answer.boots), 0)
+        terminal.notes(out, [finding.message for finding in answer.findings] + list(answer.remarks))
+        if not left:
+            break
+    if boots > most:
+        told = f"{boots - most:,} more boot{'' if boots == most + 1 else 's'}"
+        terminal.notes(out, [told], label="--json" if verbose else "-v", style=terminal.QUIET)
 
 
 def _printed(last: "Diagnosis | None") -> Launched:

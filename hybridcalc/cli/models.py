@@ -36,6 +36,7 @@ def models(
         typer.Option("--family", metavar="NAME", help=f"Only one family: {', '.join((*FAMILIES, NO_FAMILY))}."),
     ] = None,
     as_json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """The model presets: layers, state of one sequence and KV of one token on a single rank, and how sure they are.
 
@@ -46,9 +47,9 @@ def models(
         raise InputError("--family chooses among presets, `show` is of one", fix="drop it")
     if family is not None and family not in (choices := (*FAMILIES, NO_FAMILY)):
         raise InputError(f"--family {quoted(family)} is not a family", fix=f"write one of {', '.join(choices)}")
-    context.obj = {"as_json": as_json, "family": family}
+    context.obj = {"as_json": as_json, "family": family, "verbose": verbose}
     if context.invoked_subcommand is None:
-        _list(family, (), as_json=as_json)
+        _list(family, (), as_json=as_json, verbose=verbose)
 
 
 @app.command(hidden=True)
@@ -56,12 +57,14 @@ def matching(
     context: typer.Context,
     words: Annotated[list[str], typer.Argument(metavar="WORD...")],
     as_json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Presets that have each of the words in their names: ``hybridcalc models qwen 27b``."""
-    _list(context.obj["family"], words, as_json=as_json or context.obj["as_json"])
+    form = context.obj
+    _list(form["family"], words, as_json=as_json or form["as_json"], verbose=verbose or form["verbose"])
 
 
-def _list(family: str | None, words: Sequence[str], *, as_json: bool) -> None:
+def _list(family: str | None, words: Sequence[str], *, as_json: bool, verbose: bool) -> None:
     """The presets of a family whose names, aliases included, have each of the words."""
     presets = [preset for preset in shipped_presets().values() if family in (None, preset["family"])]
     for word in words:
@@ -74,7 +77,7 @@ def _list(family: str | None, words: Sequence[str], *, as_json: bool) -> None:
         return
     from hybridcalc.output.tables import print_models
 
-    print_models(entries)
+    print_models(entries, chosen=bool(words or family), verbose=verbose)
 
 
 def _names(preset: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
 from hybridcalc.shell import ELISIONS
-from hybridcalc.shell.flags import FlagTable, values_after
+from hybridcalc.shell.flags import FlagTable, question_of, values_after
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -37,7 +37,7 @@ class LaunchWords(NamedTuple):
     ``strict`` words were typed for this command, where a flag nobody knows is a mistake; the others come from a launch
     line, whose engine may be newer than the list of its flags. ``mounted`` is what a container finds where the line
     looks for its model, ``script`` the file that the line stands in, ``before`` how many of the words, the last, stood
-    before the ``--``.
+    before the ``--``, ``command`` the one they were given to and ``own`` its options.
     """
 
     words: tuple[str, ...]
@@ -46,6 +46,8 @@ class LaunchWords(NamedTuple):
     mounted: str | None = None
     script: str | None = None
     before: int = 0
+    command: str = "plan"
+    own: tuple[str, ...] = ()
 
 
 class Asked(NamedTuple):
@@ -148,12 +150,12 @@ class Question(NamedTuple):
             raise
         model = model or self.launch.mounted
         if unknown and self.launch.strict:
-            raise InputError(
-                f"{unknown[0][:40]} is no flag of {self.engine.title} nor of plan", fix="see `hybridcalc plan --help`"
-            )
+            command, known = self.launch.command, [*self.launch.own, *self.engine.flags.names]
+            message = f"{unknown[0][:40]} is no flag of {self.engine.title} nor of {command}"
+            raise InputError(message, fix=question_of(unknown[0], known) or f"see `hybridcalc {command} --help`")
         if model is None:
             raise InputError(
-                "plan needs a MODEL" if self.launch.strict else "the launch line names no MODEL",
+                f"{self.launch.command} needs a MODEL" if self.launch.strict else "the launch line names no MODEL",
                 fix=f"name a preset (`hybridcalc models`), a config.json, or {self.engine.model_flag}",
             )
         named, taken = (model, "") if self.launch.strict else self._elsewhere(model)
@@ -283,7 +285,7 @@ def launch_words(
     env = {**environment_words(words, known), **env}
     _check_options(words, own, table, command)
     if line is None:
-        return LaunchWords(tuple(words), env, True)
+        return LaunchWords(tuple(words), env, True, command=command, own=tuple(own))
     for word in line.words:
         if word.partition("=")[0] in own and word.partition("=")[0] not in table.by_spelling:
             raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")

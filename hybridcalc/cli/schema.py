@@ -20,11 +20,12 @@ def schema_command(
     docs/json.md says the same for people. `hybridcalc check --schema` prints that of hybridcalc.yaml.
     """
     import json
+    from textwrap import fill
 
     from hybridcalc.output.schema import commands, schema_of
 
     if command is None:
-        typer.echo("\n".join(commands()))
+        typer.echo(fill(", ".join(commands()), 80))
         return
     if command not in commands():
         raise InputError(f"{quoted(command)} has no document", fix="`hybridcalc schema` lists those that have one")

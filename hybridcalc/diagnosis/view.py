@@ -50,20 +50,24 @@ def boot_view(
     starts = not any(found.severity == "error" for found in answer.findings)
     notes = [NEEDS_LENGTH] if not length and answer.rows and starts and answer.boot.engine in ENGINES else []
     tables: tuple[Table, ...] = ()
+    subject = ""
     if compared is not None:
         agreed = {True: "as planned", False: "differs", None: "not printed"}
         rows = tuple(
             (c.name, _shown(c.expected), "-" if c.printed is None else _shown(c.printed), agreed[c.agrees])
             for c in compared
         )
-        tables = (Table("Against the plan", ("figure", "planned", "printed", ""), rows, (1, 2), asked=True),)
-        notes += [] if any(c.agrees is not None for c in compared) else [NOTHING_PREDICTED]
+        header, differing = ("figure", "planned", "printed", ""), (False, True, None)
+        telling = sorted(range(len(rows)), key=lambda n: differing.index(compared[n].agrees))
+        tables = (Table("Against the plan", header, rows, (1, 2), asked=True, telling=tuple(telling)),)
+        subject = "" if any(c.agrees is not None for c in compared) else NOTHING_PREDICTED
     planned = answer.planned
     failure = next((found for found in answer.findings if found.fix and found.message == answer.meaning), None)
     return View(
         f"boot from line {answer.boot.line}",
         answer.headline,
         answer.meaning,
+        subject=subject,
         evidence=tuple(answer.rows),
         said=("HC110", "HC111", "HC112"),
         asked=("HC155",),

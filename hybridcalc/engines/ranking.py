@@ -25,7 +25,7 @@ LONGEST_LABEL = 16
 class Ranked(NamedTuple):
     """A plan, or why there is none: what it is called, its engine, model and arguments (None where nobody knows).
 
-    ``assumed``: that the release is another than the launch's own.
+    ``assumed``: that the release is another than the launch's own; ``price``: of a GPU an hour, of all or of none.
     """
 
     label: str
@@ -34,6 +34,17 @@ class Ranked(NamedTuple):
     args: Any
     answer: Answer | Refusal
     assumed: str = ""
+    price: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """The price of an hour, or GPUs where nobody knows it."""
+        return self.gpus * (1 if self.price is None else self.price)
+
+    @property
+    def each(self) -> float | None:
+        """The same for one request that certainly runs."""
+        return self.cost / self.certain if self.certain else None
 
     @property
     def plan(self) -> Answer | None:
@@ -56,12 +67,14 @@ class Ranked(NamedTuple):
 
     @property
     def worth(self) -> tuple[bool, float, float]:
-        """What it is ranked by: whether it starts, every flag known, requests of a GPU for certain, and likely ones."""
+        """What it is ranked by: whether it starts, every flag known, requests for certain of a GPU, or for the price of
+        one, and likely ones.
+        """
         plan = self.plan
         return (
             plan is not None and not plan.of_words,
-            self.certain / self.gpus,
-            (plan.requests if plan is not None else 0) / self.gpus,
+            self.certain / self.cost,
+            (plan.requests if plan is not None else 0) / self.cost,
         )
 
     @property
@@ -95,11 +108,15 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
             least, most = side.certain, getattr(plan, "requests_at_ends", (plan.requests,))[-1]
             requests = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             idle = "" if plan.idle_percent is None else f"{plan.idle_percent:.0f} %"
-            figures = (requests, f"{least / side.gpus:,.2f}".removesuffix(".00"), f"{plan.tokens:,}", idle)
+            spread = (f"{least / side.gpus:,.2f}".removesuffix(".00"), f"{plan.tokens:,}")
+            if side.price is not None:
+                spread = (f"{side.cost:,.2f}", "-" if side.each is None else f"{side.each:,.4f}")
+            figures = (requests, *spread, idle)
         own = (side.engine.title,) if len(engines) > 1 else ()
         rows.append((_short(side.label), *own, *figures, loses(side, best)))
     own = ("engine",) if len(engines) > 1 else ()
-    header = ("launch", *own, "requests", "a GPU", "KV tokens", "idle", "loses by, binds")
+    spread = ("a GPU", "KV tokens") if best.price is None else ("an hour", "each")
+    header = ("launch", *own, "requests", *spread, "idle", "loses by, binds")
     return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))), asked=True, fills=True)
 
 
@@ -163,8 +180,12 @@ def compared_view(
     else:
         alike = [side.label for side in sides if side.worth == best.worth]
         who = f"{best.label} runs" if len(alike) == 1 else f"{best.label} and {len(alike) - 1} alike run"
-        on = f" on {best.gpus}" if best.gpus > 1 else ""
-        headline = f"{who} the most on a GPU: {counted(plan)}{on}"
+        headline = f"{who} the most {'on a GPU' if best.price is None else 'for its price'}: {counted(plan)}"
+    started = [(side.label, side.plan) for side in sides if side.plan is not None]
+    meaning = [f"on {best.gpus} GPUs"] if best.gpus > 1 and plan is not None else []
+    meaning += [f"{len(started)} of {len(sides)} start"] if 0 < len(started) < len(sides) else []
+    if best.price is not None and best.each is not None:
+        meaning.append(f"{best.cost:,.2f} an hour, {best.each:,.4f} a request")
     tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
     rows = list[tuple[str, str, str]]()
     for number in order:
@@ -180,11 +201,10 @@ def compared_view(
         if side.plan is None
     ]
     said += [f"{label} is left out: {reason}" for label, reason in skipped]
-    started = [(side.label, side.plan) for side in sides if side.plan is not None]
     return View(
         "Launch lines compared",
         headline,
-        f"{len(started)} of {len(sides)} start" if 0 < len(started) < len(sides) else "",
+        "; ".join(meaning),
         starts=plan is not None,
         findings=tuple(
             found._replace(message=f"{side.label}: {found.message}")
@@ -200,12 +220,12 @@ def compared_view(
 
 def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:
     """Which line runs more than the best one where the memory is what it likely is."""
-    started = [(side.label, side.plan.requests / side.gpus) for side in sides if side.plan is not None]
+    started = [(side.label, side.plan.requests / side.cost) for side in sides if side.plan is not None]
     if not started or best.plan is None:
         return []
     label, most = max(started, key=lambda each: each[1])
-    own = best.plan.requests / best.gpus
-    return [f"on the likely memory {label} runs more on a GPU: {most:,.2f} against {own:,.2f}"] if most > own else []
+    own, per = best.plan.requests / best.cost, "on a GPU" if best.price is None else "for its price"
+    return [f"on the likely memory {label} runs more {per}: {most:,.2f} against {own:,.2f}"] if most > own else []
 
 
 def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]] = ()) -> list[Table]:

@@ -344,11 +344,14 @@ def sweep_view(
     unit: str = offered(engine.sweeping, "--sweep", engine.title).unit
     header = (*(axis.name for axis in axes), unit, "KV tokens", "requests  ", "binds")
     counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    starred = "; * the best trade-offs" if best else ""
+    telling = sorted(range(len(shown)), key=lambda n: (bool(shown[n].refusal), not shown[n].best, -shown[n].requests))
+    columns = tuple(range(len(axes), len(axes) + 3))
     return View(
         f"{model} on {engine.title}",
         "nothing starts" if most is None else f"{most:,} {what} at most",
-        f"{counted}, {refused:,} do not start",
-        tables=(Table("Combinations", header, rows, tuple(range(len(axes), len(axes) + 3)), asked=True),),
+        f"{counted}{f', {refused:,} refused' if refused else ''}{starred}",
+        tables=(Table("Combinations", header, rows, columns, asked=True, telling=tuple(telling)),),
         notes=tuple(notes),
         pictures={"pareto": lambda: pareto_picture(axes, points, model)},
     )

@@ -93,7 +93,9 @@ def _tensors(found: Weights) -> Table:
         )
         for line in found.lines
     )
-    return Table("Tensors", ("tensor", "times", "shape", "on the rank", "B"), tuple(rows), (1, 4), asked=True)
+    heaviest = sorted(range(len(found.lines)), key=lambda n: -found.lines[n].bytes)
+    header = ("tensor", "times", "shape", "on the rank", "B")
+    return Table("Tensors", header, tuple(rows), (1, 4), asked=True, telling=tuple(heaviest))
 
 
 def _elsewhere(others: tuple[tuple[str, Weights], ...]) -> str:

@@ -20,9 +20,11 @@ FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 
 
 def write_report(
-    report: Report, form: str, into: str | None, settings: Settings, code: int, *, verbose: bool = False
+    report: Report, form: str, into: str | None, settings: Settings, code: int, *, verbose: bool, whole: bool
 ) -> None:
-    """Write the report in a form of FORMATS to the file ``into``, or to stdout."""
+    """Write the report in a form of FORMATS to the file ``into``, or to stdout; as text, which is ``whole`` or holds
+    the worst, ``verbose`` with what was read.
+    """
     text = ""
     if form == "json":
         from hybridcalc.output.document import json_pieces
@@ -55,7 +57,7 @@ def write_report(
 
         sys.stdout.write(text)
         with _no_commands():
-            print_report(report, exit_code=code, verbose=verbose)
+            print_report(report, exit_code=code, verbose=verbose, whole=whole or form == "github")
     elif into is not None:
         Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:

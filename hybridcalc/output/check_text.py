@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from textwrap import wrap
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +24,7 @@ from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests.records import Trouble
 from hybridcalc.output import terminal
+from hybridcalc.output.text import LINES, height_of
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
 MOST_WAITING = 4
@@ -28,35 +32,92 @@ MOST_UNREAD = 6
 MOST_ASSUMED = 8
 MOST_LISTED = 6
 TAB = "    "
+RANKS = {"error": 1, "unresolved": 2, "warning": 3, "note": 4}
+"""What is worse than what; a file that cannot be read is worse than all."""
 
 
-def print_report(report: Report, *, exit_code: int, verbose: bool = False) -> None:
-    """Everything that counts, then the summary."""
+def print_report(report: Report, *, exit_code: int, verbose: bool = False, whole: bool = False) -> None:
+    """What counts, then the summary: all of it, or the worst of it in twelve lines; ``verbose``: what was read too."""
     out = terminal.console()
+    parts = _parts(report)
+    if not verbose and not whole and height_of(lambda on: _print(on, report, parts, exit_code)) > LINES:
+        _print_worst(out, report, parts, exit_code)
+        return
+    _print(out, report, parts, exit_code, verbose=verbose)
+
+
+Part = Callable[[Console], None]
+
+
+class Told(NamedTuple):
+    """What a report says of files, in the order of files: how bad it is, and how it is printed, whole and brief."""
+
+    weights: list[int]
+    whole: list[Part]
+    brief: list[Part]
+
+    def add(self, weight: int, whole: Part, brief: Part) -> None:
+        """One more."""
+        self.weights.append(weight)
+        self.whole.append(whole)
+        self.brief.append(brief)
+
+
+def _parts(report: Report) -> Told:
+    parts = Told([], [], [])
     for trouble in sorted(report.troubles, key=lambda trouble: (trouble.path, trouble.line)):
-        _trouble(out, trouble)
+        shown = partial(_trouble, trouble)
+        parts.add(0 if trouble.unreadable else 2, shown, shown)
     opened: dict[str, list[Open]] = {}
     for one in report.checked:
         for item in one.opened:
             opened.setdefault(item.path, []).append(item)
-    paths = dict.fromkeys([*(item.path for item in report.counting), *opened])
     by_path: dict[str, list[Located]] = {}
     for located in report.counting:
         by_path.setdefault(located.path, []).append(located)
-    for path in sorted(paths):
+    for path in sorted({*by_path, *opened}):
         for located in by_path.get(path, ()):
-            _finding(out, located)
+            weight = RANKS[located.finding.severity]
+            parts.add(weight, partial(_finding, located), partial(_finding, located, brief=True))
         for item in dict.fromkeys(opened.get(path, ())):
-            _open(out, item)
-    if verbose:
-        for one in report.checked:
-            _deployment(out, one)
+            parts.add(RANKS["unresolved"], partial(_open, item), partial(_open, item))
+    return parts
+
+
+def _print(out: Console, report: Report, parts: Told, exit_code: int, *, verbose: bool = False) -> None:
+    for part in parts.whole:
+        part(out)
+    for one in report.checked if verbose else ():
+        _deployment(out, one)
     _summary(out, report, exit_code)
 
 
-def _finding(out: Console, located: Located) -> None:
+def _print_worst(out: Console, report: Report, parts: Told, exit_code: int) -> None:
+    """The worst, as many as there is room for, without the lines they are in; then the first line of the summary."""
+    room = LINES - height_of(lambda on: _counts(on, report, exit_code)) - 1
+    shown = dict[int, Part]()
+    for number in sorted(range(len(parts.whole)), key=lambda n: parts.weights[n]):
+        for part in (parts.whole[number], parts.brief[number]) if not shown else (parts.brief[number],):
+            if (height := height_of(part)) <= room:
+                shown[number] = part
+                room -= height
+                break
+    for number in sorted(shown):
+        shown[number](out)
+    _counts(out, report, exit_code)
+    left = len(parts.whole) - len(shown)
+    told = [f"{left:,} more", "the lines they are in"] if left else ["the lines they are in"]
+    told += ["what is not checked"] if report.not_checked else []
+    terminal.notes(out, [", ".join([*told, "what was read"])], label="-v", style=terminal.QUIET, gap=False)
+
+
+def _finding(located: Located, out: Console, *, brief: bool = False) -> None:
     finding = located.finding
     head = f"{printable(located.path)}:{located.line}:{located.column} "
+    if brief:
+        message = f"{finding.message}{'; ' + finding.fix if finding.fix else ''}"
+        _headline(out, head, f"{finding.severity} {finding.rule}", message, STYLES[finding.severity])
+        return
     _headline(out, head, f"{finding.severity} {finding.rule}", finding.message, STYLES[finding.severity])
     number_width = max((len(str(line.number)) for line in located.quote), default=0) + 3
     shift = 0
@@ -98,12 +159,12 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
         out.print(Text(terminal.INDENT * 2 + text), soft_wrap=True)
 
 
-def _open(out: Console, item: Open) -> None:
+def _open(item: Open, out: Console) -> None:
     message = f"{printable(item.text)}{item.effect}: {item.why}; {item.fix}"
     _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
 
 
-def _trouble(out: Console, trouble: Trouble) -> None:
+def _trouble(trouble: Trouble, out: Console) -> None:
     where = f"{printable(trouble.path)}:{trouble.line} " if trouble.line else f"{printable(trouble.path)} "
     message = trouble.message + (f"; {trouble.fix}" if trouble.fix else "")
     label = "unreadable" if trouble.unreadable else "unresolved"
@@ -133,10 +194,14 @@ def _deployment(out: Console, one: Checked) -> None:
         out.print(Text(terminal.INDENT * 2 + text, style=terminal.QUIET), soft_wrap=True)
 
 
-def _summary(out: Console, report: Report, exit_code: int) -> None:
+def _counts(out: Console, report: Report, exit_code: int) -> None:
     first, *more = _wrapped(summary_line(report), out.width - len("   exit 0"))
     end = Text(f"   exit {exit_code}", style="bold" if exit_code else "default")
     out.print(Text("\n".join([first, *(terminal.INDENT + line for line in more)])).append(end), soft_wrap=True)
+
+
+def _summary(out: Console, report: Report, exit_code: int) -> None:
+    _counts(out, report, exit_code)
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
         lines = [f"no launch of an engine known here in {_number(report.files, 'file')} read"]

@@ -1,19 +1,28 @@
 """Tables about models: presets, weights on a rank, state slots of a request, ReplaySSM's rings."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from hybridcalc.formulas import Strategy, smallest_ring
 from hybridcalc.output import terminal
+from hybridcalc.output.text import COLUMNS
 from hybridcalc.units import format_bytes, short_dtype
 
-if TYPE_CHECKING:
-    pass
+MOST_MODELS = 8
+"""Whose sizes are shown without -v."""
 
 
-def print_models(entries: Sequence[Mapping[str, Any]]) -> None:
-    """One line a model."""
+def print_models(entries: Sequence[Mapping[str, Any]], *, chosen: bool, verbose: bool) -> None:
+    """One line a model; without ``verbose`` the first of those that were ``chosen``, or a line a family."""
     out = terminal.console()
+    hidden = 0 if verbose else max(len(entries) - MOST_MODELS, 0)
+    if hidden and not chosen:
+        _families(out, entries)
+        return
+    count = f"{len(entries)} preset{'' if len(entries) == 1 else 's'}"
+    entries = entries[: len(entries) - hidden]
     rows = [
         (
             e["name"] + ("" if e["confidence"] == "verified" else " *"),
@@ -27,8 +36,34 @@ def print_models(entries: Sequence[Mapping[str, Any]]) -> None:
     terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
     texts = ["layers are recurrent + attention; sizes are those of a single rank"]
     texts += ["* second-hand geometry"] if any(name.endswith("*") for name, *_ in rows) else []
-    count = f"{len(rows)} preset{'' if len(rows) == 1 else 's'}"
-    terminal.notes(out, [*texts, f"{count}; `hybridcalc models show NAME` tells where each comes from"])
+    if hidden:
+        terminal.notes(out, [f"{hidden} more, of {count}"], label="-v", style=terminal.QUIET)
+    else:
+        terminal.notes(out, [*texts, f"{count}; `hybridcalc models show NAME` tells where each comes from"])
+
+
+def _families(out: Console, entries: Sequence[Mapping[str, Any]]) -> None:
+    """How many there are of each family, and the names that fit beside."""
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        names.setdefault(entry["family"], []).append(entry["name"])
+    terminal.verdict(out, f"{len(entries)} presets", f"of {len(names)} famil{'y' if len(names) == 1 else 'ies'}")
+    room = COLUMNS - max(map(len, names)) - len("  " * 3 + "000")
+    rows = [(f"  {family}", str(len(found)), _as_many(found, room)) for family, found in names.items()]
+    terminal.listing(out, ("  family", "", "models"), rows, right=(1,))
+    told = "each with its sizes; `hybridcalc models WORD` those with it in their name"
+    terminal.notes(out, [told], label="-v", style=terminal.QUIET, gap=False)
+
+
+def _as_many(names: Sequence[str], room: int) -> str:
+    """The names that fit, and three dots for the others."""
+    shown = ""
+    for number, name in enumerate(names):
+        longer = f"{shown}, {name}" if shown else name
+        if len(longer) + (0 if number == len(names) - 1 else len(", ...")) > room:
+            return f"{shown}, ..."
+        shown = longer
+    return shown
 
 
 TELLING = ("hf_id", "state_bytes_per_slot", "kv_bytes_per_token", "max_context", "source", "confidence")

@@ -2,12 +2,12 @@
 
 The verdict, the most telling figures, the worst finding, and two things to set: the safest that helps and the boldest,
 with its price. What is left out is counted in the last line; -v says it all. What is shown is the same at every width.
-A table that was asked for is shown whole, or its first rows where it is one of many alike.
+Of a table that was asked for, the most telling rows are shown where it is longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from io import StringIO
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ def print_view(view: View, *, explain: bool, verbose: bool = False, out: Console
     if verbose:
         print_whole(out, view)
     else:
-        print_brief(out, view)
+        print_part(out, cut(view, whole=explain))
     if explain and view.steps:
         terminal.explanation(out, view.steps)
 
@@ -90,24 +90,32 @@ def _drawn(out: Console, view: View) -> bool:
     return text is not None
 
 
-def print_brief(out: Console, view: View) -> None:
-    """Print as much of ``view`` as twelve lines hold."""
-    short = cut(view)
+def print_part(out: Console, short: Brief) -> None:
+    """Print the part of a view that is shown."""
     _figures(out, short)
     _rest(out, short)
 
 
-def cut(view: View, lines: int = LINES) -> Brief:
-    """The part of a view that is said first: of the figures as many as ``lines`` hold, then notes."""
-    asked = tuple(table for table in view.tables if table.asked)
+def height_of(show: Callable[[Console], None]) -> int:
+    """How many lines of 80 columns something prints."""
+    out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
+    show(out)
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    return int(text.count("\n"))
+
+
+def cut(view: View, lines: int = LINES, *, whole: bool = False) -> Brief:
+    """The part of a view that is said first: of the figures as many as ``lines`` hold, then notes; with ``whole``
+    tables that were asked for.
+    """
+    tables = tuple(table for table in view.tables if table.asked)
+    asked = tables if whole else tuple(table.most_telling(lines) for table in tables)
     said = view.said if view.choices else ()
     found = sorted((f for f in view.findings if f.rule not in said), key=lambda one: _weight(one, view.asked))
     shown = view._replace(
         findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=None
     )
-    shown = shown._replace(figures=view.figures[: MOST if view.choices else None])
-    if not asked or any(table.fills for table in asked):
-        shown = shown._replace(notes=())
+    shown = shown._replace(figures=view.figures[: MOST if view.choices else None], notes=())
 
     def height(part: View) -> int:
         return _height(Brief(part, False, _more(view, part)))
@@ -121,9 +129,10 @@ def cut(view: View, lines: int = LINES) -> Brief:
             last = max((n for n, row in enumerate(shown.figures) if row.label != view.kept), default=0)
             figures = (*shown.figures[:last], *shown.figures[last + 1 :])
             shown = shown._replace(figures=figures, evidence=shown.evidence[:-1])
-    while (rows_of := [table for table in shown.tables if table.fills and table.rows[1:]]) and height(shown) > lines:
-        shorter = rows_of[-1]._replace(rows=rows_of[-1].rows[:-1])
-        shown = shown._replace(tables=tuple(shorter if table is rows_of[-1] else table for table in shown.tables))
+    while not whole and any(table.rows[1:] for table in shown.tables) and height(shown) > lines:
+        last = max(n for n, table in enumerate(shown.tables) if table.rows[1:])
+        shorter = tables[last].most_telling(len(shown.tables[last].rows) - 1)
+        shown = shown._replace(tables=(*shown.tables[:last], shorter, *shown.tables[last + 1 :]))
     gap = rows > 0 and bool(shown.findings or shown.choices or shown.fix) and height(shown) < lines
     for one in found[1:]:
         longer = shown._replace(findings=(*shown.findings, one))
@@ -132,7 +141,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
         longer = shown._replace(notes=(*shown.notes, note))
         shown = longer if height(longer) + gap <= lines else shown
     for table in (table for table in view.tables if table.fills and not table.asked):
-        parts = (table._replace(rows=table.rows[:count]) for count in range(len(table.rows), 0, -1))
+        parts = (table.most_telling(count) for count in range(min(len(table.rows), lines), 0, -1))
         fuller = (shown._replace(tables=(*shown.tables, part)) for part in parts)
         shown = next((each for each in fuller if height(each) + gap <= lines), shown)
     return Brief(shown, gap, _more(view, shown))
@@ -229,8 +238,4 @@ def _rest(out: Console, short: Brief) -> None:
 
 def _height(short: Brief) -> int:
     """Lines of it at 80 columns."""
-    out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
-    _figures(out, short)
-    _rest(out, short)
-    text = out.file.getvalue()  # type: ignore[attr-defined]
-    return int(text.count("\n"))
+    return height_of(lambda out: print_part(out, short))

@@ -19,6 +19,7 @@ from hybridcalc.shell import is_unresolved
 MOST_UNKNOWN = 100
 """Names no list has, in one command; each is compared with every name there is."""
 LIKENESS = 0.8
+SOME_LIKENESS = 0.7
 """From this difflib ratio on, an unknown name counts as a misspelling."""
 PARTS_LIKE, WHOLE_LIKE = 0.5, 0.88
 """The same of a part between dashes of two names that have as many, and of the whole of others."""
@@ -254,6 +255,14 @@ class FlagTable:
         for nearest in get_close_matches(typed, self.names, n=1, cutoff=LIKENESS) if len(name) <= 80 else ():
             if (nearest in self.by_spelling or nearest in self.switched_off) and _is_slip(typed, nearest):
                 raise MisspeltFlag(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", instead=nearest)
+
+
+def question_of(name: str, known: Sequence[str]) -> str:
+    """Whether the nearest of the ``known`` flags is meant; empty where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.partition("=")[0][:80], known, n=1, cutoff=SOME_LIKENESS)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def environment(env: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:

@@ -49,3 +49,14 @@ def test_a_flag_that_no_list_has_is_a_warning_at_its_place(tmp_path: Path, line:
     assert ran.code == 0
     assert [item[:2] for item in found] == [("warning", column)] * (column > 0)
     assert all("takes --no-such-flag: the server may not start" in item[2] for item in found)
+
+
+def test_of_folders_the_worst_is_told_and_of_files_everything() -> None:
+    """Errors before warnings, in the order of files; -v says how many more there are."""
+    folder = run("check", "examples/deployments/bad")
+    assert len(folder.out.splitlines()) <= 12 and "warning" not in folder.out.partition("13 deployments")[0]
+    assert "-v: 14 more, the lines they are in" in folder.out and folder.code == 1
+    whole = run("check", "examples/deployments/bad", "-v")
+    assert whole.out.count(" HC") > folder.out.count(" HC") and "warning HC010" in whole.out
+    named = run("check", "examples/deployments/bad/hybridcalc.yaml", "examples/deployments/bad/compose.yaml")
+    assert len(named.out.splitlines()) > 12 and "-v:" not in named.out

@@ -78,3 +78,24 @@ def test_a_verdict_of_two_lines_is_set_off_by_one_blank_line() -> None:
     )
     out = run("compare", *lines, "--workload", "chat:sessions=50", "--gpu", "h100").out
     assert "average\n\n  launch" in out
+
+
+def test_prices_rank_lines_by_what_a_request_costs() -> None:
+    """122 and 163 requests on an H200 of 3.50, 228 on a B200 of 5.50: 3.5 / 163 = 0.0215, 5.5 / 228 = 0.0241."""
+    line = "sglang serve Qwen/Qwen3.6-35B-A3B-FP8"
+    tuned = f"{line} --mamba-full-memory-ratio 1.71"
+    given = ("--rest", "77.6GiB,77.6GiB,108.6GiB", "--gpu", "h200,h200,b200", "-L", "9216")
+    priced = run("compare", line, tuned, tuned, *given, "--price", "h200=3.5,b200=5.5", "--json").document
+    assert priced["ranking"] == [1, 2, 0]
+    assert [side["requests"] for side in priced["sides"]] == [122, 163, 228]
+    assert [round(side["price_per_request"], 4) for side in priced["sides"]] == [0.0287, 0.0215, 0.0241]
+    plain = run("compare", line, tuned, tuned, *given, "--json").document
+    assert plain["ranking"] == [2, 1, 0] and "price_per_hour" not in plain["sides"][0]
+
+
+def test_sizes_are_for_all_lines_or_for_each() -> None:
+    line = "sglang serve Qwen/Qwen3.6-35B-A3B-FP8"
+    ran = run("compare", line, line, "--rest", "1GiB,2GiB,3GiB", "-L", "8k")
+    assert (ran.code, ran.err) == (2, "error: 3 --rest for 2 launches\n       give one for all, or one for each\n")
+    ran = run("compare", line, line, "--gpu", "h200,b200", "--price", "b200=5", "-L", "8k")
+    assert ran.code == 1 and "line 1, h200 is left out: no price of h200" in ran.out

@@ -67,7 +67,7 @@ def test_thousands_of_unknown_flags_are_refused_at_once(steps: Callable[..., Any
 
 
 def test_many_equal_best_rows_are_cut_and_said_to_be() -> None:
-    out = run("plan", *K3, *REST, "-L", "8k", "--sweep", "context-length=8192:9192:1").out
+    out = run("plan", *K3, *REST, "-L", "8k", "--sweep", "context-length=8192:9192:1", "-v").out
     assert len(out.splitlines()) < 80
     assert "1,001 points: only those are shown" in " ".join(out.split())
 

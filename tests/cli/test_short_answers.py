@@ -47,6 +47,18 @@ ANSWERS = {
         "--compare", "--mamba-ssm-dtype bfloat16", "--compare", "--kv-cache-dtype fp8_e4m3",
     ),
     "slots": ("slots", "--max-mamba-cache-size", "257"),
+    "plan --sweep": ("plan", *K3, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.2:4:0.2"),
+    "plan --sweep, two": ("plan", *K3, "-L", "8k", "--sweep", "tp=4,5,8,16,32", "--sweep", "kv-cache-dtype=auto,fp8"),
+    "compare, prices": ("compare", f"{SERVE} 8", f"{SERVE} 8", "--gpu", "h200,b200", "--price", "h200=3.5,b200=5.5"),
+    "check": ("check", "examples"),
+    "check, everything": ("check", "tests/data/manifests"),
+    "models": ("models",),
+    "models, a word": ("models", "qwen"),
+    "rules": ("rules",),
+    "schema": ("schema",),
+    "verify": ("verify", "qwen3.5-0.8b", "--rest", "1GiB", "--device", "meta"),
+    "live": ("live", "examples/kimi-k3-metrics.txt"),
+    "log, no boot": ("log", "README.md"),
     "replayssm": ("replayssm", "kimi-k3", "--tp", "8", "--linear-replayssm-cache-len", "16"),
 }  # fmt: skip
 
@@ -125,9 +137,18 @@ def test_an_image_newer_than_every_release_is_said(tmp_path: Path) -> None:
         assert said in " ".join(run(*command).out.split())
 
 
-def test_tables_that_are_asked_for_are_whole() -> None:
-    sweep = run("plan", *K3, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.2:4:0.2").out
-    assert len(re.findall(r"(?m)^  \d(?:\.\d)? ", sweep)) == 20
+def test_of_a_long_table_the_most_telling_rows_are_shown() -> None:
+    """The best trade-offs of a sweep, in the order of its values; all of them with -v."""
+    asked = ("plan", *K3, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.2:4:0.2")
+    short, whole = run(*asked).out, run(*asked, "-v").out
+    row = r"(?m)^  \d(?:\.\d)? .*$"
+    assert len(re.findall(row, whole)) == 20 and len(short.splitlines()) <= LINES
+    shown = re.findall(row, short)
+    assert all("*" in line for line in shown) and shown == sorted(shown, key=lambda line: float(line.split()[0]))
+    assert f"{20 - len(shown)} rows" in short.splitlines()[-1]
+
+
+def test_a_comparison_says_what_differs() -> None:
     compared = ("plan", *K3, "-L", "8k", "--compare", "--strategy extra_buffer_lazy")
     assert "-v: what differs, side by side" in run(*compared).out
     assert "requests at once" in run(*compared, "-v").out

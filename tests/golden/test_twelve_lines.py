@@ -9,15 +9,11 @@ LINES, COLUMNS = 12, 80
 WHOLE = ("-v", "--verbose", "--explain", "--help", "--json")
 """What asks for more than the answer."""
 LONGER = {
-    "check": "one block for each finding, as a linter prints them",
-    "models": "the list of presets, one row for each",
-    "rules": "the list of rules, one row for each",
+    "check": "of files that are named one block for each finding, as a linter prints them",
     "schema": "a JSON Schema",
     "--emit": "a deployment file",
     "--csv": "rows for a spreadsheet",
     "--rules": "a file of alerts or a dashboard",
-    "--sweep": "a table that was asked for: one row for each combination",
-    "--expect": "a table that was asked for: one row for each figure",
     "two-boots.log": "two boots: an answer for each",
 }  # fmt: skip
 """A command, a flag or a file in the line, whose answers may be longer."""
