@@ -131,6 +131,7 @@ class Architecture(NamedTuple):
     declared_ssm_cache_dtype: str | None = None
     chunk_size: int | None = None
     draft_layers: int = 0
+    draft_bands: tuple[int, ...] = ()
     multimodal: bool = False
     ple_conv: PleConv | None = None
     hf_id: str | None = None

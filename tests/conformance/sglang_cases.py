@@ -64,6 +64,7 @@ def arguments(inputs: dict[str, Any], **changed: Any) -> ServerArgs:
         "enable_linear_replayssm_spec": inputs["replayssm"] == "spec",
         "env": env,
         "qsa_indexer_dtype": inputs.get("qsa_indexer_dtype", "auto"),
+        "chunked_prefill_size": inputs.get("chunk"),
     }
     return ServerArgs(**named | switches | changed)
 

@@ -30,3 +30,12 @@ def test_every_recorded_start_up_with_compressed_index_keys() -> None:
     parting = {case["id"]: differences(name, case, "0.5.23") for case in cases}
     assert {case: found for case, found in parting.items() if found} == {}
     assert len(parting) == 12
+
+
+def test_every_recorded_start_up_with_drafts_beside_windows() -> None:
+    """Inkling: drafts of every kind, and the pool of windows by its ratio and by the request limit."""
+    name = "sglang-windows-0.5.23"
+    cases = recorded(name)["cases"]
+    parting = {case["id"]: differences(name, case, "0.5.23") for case in cases}
+    assert {case: found for case, found in parting.items() if found} == {}
+    assert len(parting) == 96

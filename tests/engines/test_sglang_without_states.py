@@ -8,6 +8,8 @@ from hybridcalc import Architecture, load_model, sglang
 from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import kv_cell
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import Refusal
 
@@ -83,14 +85,42 @@ def test_a_class_that_no_release_has_is_refused() -> None:
         assert (no.value.rule, no.value.stage) == ("HC024", "arguments")
 
 
-def test_drafts_beside_window_pools_are_said_not_to_be_counted() -> None:
-    """Inkling and gpt-oss keep windows in a pool of their own: what a draft adds to either pool is not modelled."""
-    eagle: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
-    for name in ("inkling", "gpt-oss-120b"):
-        plan = planned(name, rest=60.0, tp_size=8, **eagle)
-        assert plan.ready.cells[0].draft_bytes == 0
-        said = ("no KV of a draft model is counted", "beside window pools it is not modelled")
-        assert said in [(found.message, found.fix) for found in plan.findings]
+EAGLE: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "draft"),
+    [
+        ("gpt-oss-120b", "0.5.14", 0),
+        ("gpt-oss-120b", "0.5.15", 256),
+        ("gpt-oss-120b", "0.5.18", 256),
+        ("gpt-oss-120b", "0.5.19", 205),
+        ("inkling", "0.5.18", 512),
+        ("inkling", "0.5.23", 512),
+    ],
+)
+def test_a_draft_beside_window_pools_is_a_layer_more(name: str, release: str, draft: int) -> None:
+    """A full row from 0.5.15 on; from 0.5.19 on gpt-oss's own draft lies with its windows, Inkling's does not."""
+    plan = planned(name, rest=60.0, tp_size=8, engine_version=release, **EAGLE)
+    assert plan.ready.cells[0].draft_bytes == draft
+
+
+def test_bands_of_inkling_s_drafts_are_rows_of_windows_for_every_token() -> None:
+    """Its windows have twice the KV heads; a band counts at a row of theirs, of as many tokens as the others."""
+    model = load_model("inkling")._replace(draft_bands=(1, 5))
+    args = ServerArgs(tp_size=8, **EAGLE | {"draft_layers": 2})
+    found = kv_cell(model, args, rules_for(None)[0])
+    assert found.draft_bytes == 512 + 1024
+
+
+def test_the_request_limit_sizes_windows_where_no_prefix_is_cached() -> None:
+    """gpt-oss on 0.5.23: 64 requests of 128 + 128 + 2 x 64 tokens, two chunks, a page; by the ratio before."""
+    flags: dict[str, Any] = {"tp_size": 8, "page_size": 64, "disable_radix_cache": True, "max_running_requests": 64}
+    flags |= {"chunked_prefill_size": 8192}
+    plan = planned("gpt-oss-120b", rest=60.0, **flags)
+    assert plan.sizing.window_tokens == 64 * (128 + 128 + 64 + 64) + 2 * 8192 + 64
+    before = planned("gpt-oss-120b", rest=60.0, engine_version="0.5.22", **flags)
+    assert before.sizing.window_tokens == int(before.sizing.tokens * 0.8) // 64 * 64 < plan.sizing.tokens
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def read_config(config: Mapping[str, Any], *, name: str, architecture: str | Non
         "declared_ssm_cache_dtype": fields.text("mamba_ssm_cache_dtype"),
         "chunk_size": fields.optional("mamba_chunk_size", "chunk_size"),
         "draft_layers": _draft_layers(fields),
+        "draft_bands": tuple(sorted(fields.indices("mtp_local_layer_ids", MOST_BANDS) or ())),
         "multimodal": isinstance(config.get("vision_config"), Mapping),
         "source": name,
     }
@@ -135,6 +136,9 @@ def _rope_factor(rope: Fields) -> float:
         return 1.0
     factor = rope.raw("factor")
     return float(factor) if isinstance(factor, int | float) and 0 < factor <= 1e6 else 1.0
+
+
+MOST_BANDS = 4096
 
 
 def _draft_layers(fields: Fields) -> int:

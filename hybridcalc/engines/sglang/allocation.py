@@ -206,12 +206,17 @@ def table_extra(args: ServerArgs) -> int:
     page = args.tokens_per_page * args.dcp_size
     if not args.speculative or page == 1:
         return extra
+    return max(extra, 2 * decode_tokens(args) + page - 1)
+
+
+def decode_tokens(args: ServerArgs) -> int:
+    """Tokens that a step with drafts may allocate: every branch of a tree whole pages."""
+    drafts, page = args.most_draft_tokens, args.tokens_per_page * args.dcp_size
     steps = args.speculative_num_steps or max(drafts - 1, 1)
     topk = args.speculative_eagle_topk or 1
-    ahead = max(steps * topk, drafts)
-    if topk > 1 and args.speculative_algorithm not in ("NGRAM", "DSPARK", "DFLASH"):
-        ahead = max(page * -(-(page - 1 + steps) // page) * topk, drafts)
-    return max(extra, 2 * ahead + page - 1)
+    if topk > 1 and page > 1 and args.speculative_algorithm not in ("NGRAM", "DSPARK", "DFLASH"):
+        return max(page * -(-(page - 1 + steps) // page) * topk, drafts)
+    return max(steps * topk, drafts)
 
 
 def _draft_states(

@@ -56,7 +56,8 @@ class KvCell(NamedTuple):
     """Bytes one token takes on one rank of one stage: the target's layers and the draft's.
 
     ``price`` is what the engine divides its KV memory by: an int, and a float where window layers count in part.
-    ``row`` says how a layer is made up.
+    ``row`` says how a layer is made up. ``window_bytes``: of the windows' layers a token of theirs, drafts included;
+    ``other_bytes``: of all others, where there are windows.
     """
 
     layers: int
@@ -65,6 +66,8 @@ class KvCell(NamedTuple):
     price: int | float
     dtype: str
     row: str
+    window_bytes: int = 0
+    other_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -92,17 +95,14 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
     Window layers with KV of their own (Inkling) are priced at --swa-full-tokens-ratio, in floats as the engine does.
     """
     dtype = kv_dtype(model, args)
-    if model.attention is None or not layers:
-        return KvCell(0, 0, 0, 0, dtype, "no attention layer")
     check_dcp(args)
+    windowed = window_kv(model) if window_layers else None
+    if model.attention is None or not (layers or windowed):
+        return KvCell(0, 0, 0, 0, dtype, "no attention layer")
+    if windowed is not None:
+        return _cell_of_windows(model, model.attention, windowed, args, dtype, rules, layers, window_layers)
     each, row = layer_bytes(model.attention, args, dtype, rules)
     target = layers * each + workspace_bytes(model.attention, args, dtype, rules)
-    windowed = window_kv(model)
-    if windowed is not None and window_layers:
-        window_bytes, _ = layer_bytes(windowed, args, dtype, rules)
-        price = target + args.window_ratio * (window_bytes * window_layers)
-        row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
-        return KvCell(layers, int(price), 0, price, dtype, row)
     draft = _draft_bytes(model, target, layers, args, rules)
     if fuses_drafts(model, args, rules):
         own = own_draft_bytes(model, args, rules)
@@ -113,6 +113,60 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
 def window_kv(model: Architecture) -> GroupedQueryKV | LatentKV | None:
     """What a window layer keeps of a token, where windows have a pool of their own; None where they have none."""
     return model.attention if model.architecture in WINDOW_POOLS else model.window_attention
+
+
+def _cell_of_windows(
+    model: Architecture,
+    attention: GroupedQueryKV | LatentKV,
+    windowed: GroupedQueryKV | LatentKV,
+    args: ServerArgs,
+    dtype: str,
+    rules: RuleSet,
+    layers: int,
+    window_layers: int,
+) -> KvCell:
+    """The cell where windows have a pool of their own: priced without fp4's halves, and every context-parallel rank
+    holds all tokens.
+    """
+    alike, whole = rules._replace(heads_shared_by_dcp=False), "fp8_e4m3" if dtype.startswith("fp4") else dtype
+    each, row = layer_bytes(attention, args, whole, alike)
+    window_bytes, _ = layer_bytes(windowed, args, whole, alike)
+    row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
+    full, banded, short = _drafts_beside_windows(model, args, rules)
+    more = full * each + banded * window_bytes
+    if args.speculative_algorithm in OWN_DRAFT_CELL and rules.own_draft_cell:
+        more += (own_draft_bytes(model, args, rules) or 0) * args.dcp_size
+    others, windows = layers * each + more, window_bytes * (window_layers + short) if layers else 0
+    alone = layers * each + _window_price(window_bytes, window_layers, layers, args, rules)
+    price = others + _window_price(window_bytes, window_layers + short, layers, args, rules)
+    return KvCell(layers, int(alone), int(price) - int(alone), price, dtype, row, windows, others)
+
+
+def _window_price(row: int, layers: int, beside: int, args: ServerArgs, rules: RuleSet) -> float:
+    """Bytes of window layers to a token of the layers ``beside`` them, multiplied in the engine's order; to a token of
+    their own where there are no others.
+    """
+    if not beside:
+        return row * layers
+    return args.window_ratio * (row * layers) if rules.window_rows_first else args.window_ratio * row * layers
+
+
+def _drafts_beside_windows(model: Architecture, args: ServerArgs, rules: RuleSet) -> tuple[int, int, int]:
+    """Layers of an EAGLE-like draft whose rows are full ones; those of windows, of as many tokens (Inkling's bands);
+    and those in the pool of windows, as many as the draft has, or the target where the draft is its own.
+    """
+    count = 0 if args.speculative_algorithm in OWN_DRAFT_CELL else draft_layers(model, args)
+    if not rules.drafts_beside_windows:
+        return 0, 0, 0
+    if model.architecture.startswith("Inkling"):
+        banded = len([band for band in model.draft_bands if band < count])
+        return count - banded, banded, 0
+    if not rules.drafts_in_windows:
+        return count, 0, 0
+    path = args.speculative_draft_model_path
+    drafter = model_if_known(path) if path else model
+    short = min(count, 0 if drafter is None or window_kv(drafter) is None else drafter.window_layers)
+    return count - short, 0, short
 
 
 KEEPS_QUANTIZATION = (

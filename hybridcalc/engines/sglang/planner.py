@@ -28,7 +28,7 @@ from hybridcalc.engines.sglang.allocation import (
     window_lines,
 )
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_chain, check_together
-from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell, window_kv
+from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
     StatePool,
@@ -49,6 +49,7 @@ from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuild
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
+from hybridcalc.engines.sglang.windows import limited_windows, tokens_beside, window_tokens
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
@@ -84,6 +85,11 @@ class Prepared(NamedTuple):
     context_length: int
     settled: Mapping[str, Any]
     unbuildable: Unbuildable | None = None
+
+    @property
+    def limited_windows(self) -> int | None:
+        """Tokens of the windows' pool where the request limit sizes it."""
+        return limited_windows(self.model, self.args, self.rules, overlap=self.choice.overlap)
 
     @property
     def stateless(self) -> bool:
@@ -191,10 +197,12 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
             check_left_over(state, rest_gib)
         stage_tokens = tuple(_stage_tokens(ready, cell, state.kv_bytes) for cell in ready.cells)
         tokens = capped_tokens(min(stage_tokens), args)
-        window_tokens = _window_tokens(ready, tokens)
+        least = min(*stage_tokens, args.max_total_tokens or UNBOUNDED_TOKENS)
+        capped = None if least == stage_tokens[0] else least
+        windows = window_tokens(ready.model, args, rules, tokens, ready.limited_windows, capped)
         asked, served = _asked(ready, tokens)
         requests = served if ready.stateless else min(served, state.slots // ready.slots.count)
-        sizing = Sizing(state, stage_tokens, tokens, window_tokens, asked, requests)
+        sizing = Sizing(state, stage_tokens, tokens, windows, asked, requests)
         if requests <= 0 and rules.empty_pool_refused and not ready.stateless:
             refusal = Refusal(
                 f"{state.slots:,} slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
@@ -379,27 +387,14 @@ def _attention_layers(model: Architecture) -> int:
 
 
 def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
+    if ready.limited_windows is not None and cell.window_bytes:
+        return tokens_beside(ready.limited_windows, cell, kv_bytes, ready.args)
     if cell.price:
         return kv_tokens(kv_bytes, cell.price, ready.args)
     if len(ready.cells) > 1 and any(other.price for other in ready.cells):
         return UNBOUNDED_TOKENS
     page = ready.args.tokens_per_page
     return (ready.args.max_total_tokens or ready.context_length) // page * page
-
-
-def _window_tokens(ready: Prepared, tokens: int) -> int | None:
-    if window_kv(ready.model) is None or not ready.model.window_layers:
-        return None
-    page = ready.args.tokens_per_page
-    held = int(tokens * ready.args.window_ratio) // page * page
-    if held <= (ready.model.window or 0) + page:
-        raise Refusal(
-            f"the sliding-window pool of {held:,} tokens does not hold a window of {ready.model.window} and a page",
-            stage="tokens",
-            rule="HC001",
-            fix="raise --swa-full-tokens-ratio",
-        )
-    return held
 
 
 def _settled(ready: Prepared, sizing: Sizing) -> Settled:
@@ -439,7 +434,7 @@ def _size_outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
         "kv_available_bytes": sizing.state.kv_bytes,
         "cell_size": prices[0] if len(set(prices)) == 1 else prices,
         "max_total_num_tokens": sizing.tokens,
-        "logical_token_capacity": sizing.tokens * ready.args.dcp_size,
+        "logical_token_capacity": sizing.tokens * (ready.args.dcp_size if sizing.window_tokens is None else 1),
         "max_running_requests": sizing.requests,
     }
     if len(ready.stages) > 1:

@@ -77,7 +77,10 @@ class RuleSet(NamedTuple):
     ``rings_of_drafts``: those of GDN come with every slot, a window of inputs as long as the most drafts.
     Requests: ``limit_shared_out``: the request limit is that of all workers; ``estimate_caps_limit``: it is capped by
     the estimate; ``worker_limit_at_least_one``: limit // dp is 1 at least.
-    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``own_draft_cell``: DSPARK and DFLASH drafts are
+    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``drafts_beside_windows``: where windows have a
+    pool of their own too; ``drafts_in_windows``: its windows lie in that pool; ``window_rows_first``: bytes of windows
+    are summed before the ratio; ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it
+    is sized by the request limit where no prefixes are cached; ``own_draft_cell``: DSPARK and DFLASH drafts are
     priced by a cell of their own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
     ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain fp8;
     ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention index are
@@ -130,6 +133,11 @@ class RuleSet(NamedTuple):
     estimate_caps_limit: bool = False
     worker_limit_at_least_one: bool = False
     draft_layers_priced: bool = False
+    drafts_beside_windows: bool = False
+    drafts_in_windows: bool = False
+    window_rows_first: bool = False
+    windows_checked: bool = False
+    windows_by_limit: bool = False
     own_draft_cell: bool = False
     draft_cell_apart: bool = False
     fp4_workspace_priced: bool = False
@@ -210,6 +218,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.14", "reduced_line", True, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.15", RECORDED, True, RESULTS),
     Change("0.5.15", "piecewise_prefill", False, "model_executor/cuda_graph_config.py default_prefill_backend"),
+    Change("0.5.15", "drafts_beside_windows", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.15", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
     Change("0.5.16", RECORDED, True, RESULTS),
     Change("0.5.16", "prefill_graphs_of_images", True, "configs/model_config.py"),
@@ -220,6 +229,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.16", "fp4_workspace_priced", True, f"{CELL} _compute_cell_size"),
     Change("0.5.16", "after_capture", True, f"{CONFIGURATOR} _profile_available_bytes"),
     Change("0.5.16", "reserve_by_role", True, FRACTION),
+    Change("0.5.16", "windows_checked", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.17", RECORDED, True, RESULTS),
     Change("0.5.17", "missing_classes", _later_than("0.5.17"), "models/"),
     Change("0.5.17", "extra_buffer_classes", BUFFERED_0_5_17, EXTRA_BUFFER_ARCHS),
@@ -249,6 +259,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.19", RECORDED, True, RESULTS),
     Change("0.5.19", "missing_classes", _later_than("0.5.19"), "models/"),
     Change("0.5.19", "extra_buffer_classes", BUFFERED_0_5_19, EXTRA_BUFFER_ARCHS),
+    Change("0.5.19", "drafts_in_windows", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.19", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
     Change("0.5.20", RECORDED, True, RESULTS),
     Change("0.5.20", "missing_classes", _later_than("0.5.20"), "models/"),
@@ -269,11 +280,13 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
     Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
+    Change("0.5.22", "window_rows_first", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
     Change("0.5.22", "fa4_on_hopper", True, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.23", RECORDED, True, RESULTS),
+    Change("0.5.23", "windows_by_limit", True, f"{CELL} SWARequestCapPoolConfigurator"),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""

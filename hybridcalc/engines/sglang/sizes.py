@@ -31,7 +31,6 @@ from hybridcalc.engines.sglang.kv import (
     kv_layers,
     kv_of_checkpoint,
     stage_cell,
-    window_kv,
 )
 from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
 from hybridcalc.errors import InputError, NotModelled, UnknownFamily, Write, printable
@@ -301,6 +300,8 @@ def draft_kv_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> int
     if args.draft_kv_bytes_per_token is not None:
         return args.draft_kv_bytes_per_token
     cell = kv_cell(model, replace(args, speculative_algorithm=None), rules)
+    if cell.window_bytes:
+        return kv_cell(model, args, rules).draft_bytes
     return cell.target_bytes * draft_layers(model, args) // cell.layers if cell.layers else 0
 
 
@@ -363,9 +364,7 @@ def kv_not_known(model: Architecture, args: ServerArgs, *, draft_kv: int) -> Ite
 
         yield kv_cache_open("SGLang", kv_dtype(model, args)), "write --kv-cache-dtype fp8_e4m3 if it does"
     if args.speculative and args.speculative_algorithm not in NO_DRAFT_KV and not draft_kv:
-        windowed = model.window_layers and window_kv(model) is not None
-        how = "--draft-layers or --draft-kv-bytes-per-token adds it"
-        yield "no KV of a draft model is counted", "beside window pools it is not modelled" if windowed else how
+        yield "no KV of a draft model is counted", "--draft-layers or --draft-kv-bytes-per-token adds it"
 
 
 def draft_numbers(args: ServerArgs) -> Iterator[tuple[str, str]]:

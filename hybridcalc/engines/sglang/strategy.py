@@ -190,7 +190,7 @@ def _choose(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
                 f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",
                 "leave --mamba-radix-cache-strategy at auto",
             )
-        return Choice("auto", args.overlap, ())
+        return Choice(typed, args.overlap, ())
     supported = _supports_extra_buffer(model, args, rules)
     strategy, overlap, why = _automatic(typed, model, args, supported)
     if strategy is Strategy.NO_BUFFER:
