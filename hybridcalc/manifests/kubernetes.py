@@ -37,8 +37,7 @@ COMMANDS = ("command", "dockerEntrypoint", "docker_entrypoint", "cmd")
 ARGUMENTS = ("args", "dockerStartCmd", "docker_start_cmd", "dockerArgs", "docker_args", "container_args")
 """Fields of a container, in Kubernetes' own words first."""
 PASSED_OVER = frozenset({
-    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
-    "ephemeralContainers",
+    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "status", "ephemeralContainers",
 })  # fmt: skip
 GPU_COUNTS = ("SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_NUM", "DSTACK_GPUS_PER_NODE")
 """Variables in which a scheduler tells what it runs how many GPUs it has."""
@@ -124,12 +123,19 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
     inner = [
         deployment
         for key, value in node.entries()
-        if key.value not in PASSED_OVER and key.value not in taken
+        if key.value not in PASSED_OVER and key.value not in taken and not _ends_first(key, value)
         for deployment in _entry(key, value, way, reading)
     ]
     if not taken and not fields and not inner and (own := own_fields(node, way)) is not None:
         yield own
     yield from inner
+
+
+def _ends_first(key: Scalar, value: Node) -> bool:
+    """Whether a field is of containers that end before others start; those that always restart run beside them."""
+    items = value.items if isinstance(value, Sequence) else []
+    beside = any(isinstance(item, Fields) and item.string("restartPolicy") == "Always" for item in items)
+    return key.value == "initContainers" and not beside
 
 
 def _entry(key: Scalar, value: Node, way: Way, reading: Reading) -> Iterator[Deployment]:

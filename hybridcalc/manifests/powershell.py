@@ -43,6 +43,11 @@ _PARAMETER = re.compile(rf"\$([A-Za-z_]\w*)\s*=\s*({_STRING}|{_NUMBER})(?=\s*[,)
 _LOOP = re.compile(r"\s*foreach\s*\(\s*\$([A-Za-z_]\w*)", re.I)
 _VALUE = re.compile(rf"\s*(?P<value>{_STRING}|{_NUMBER}|\$(?:env:)?[A-Za-z_]\w*)\s*\Z", re.I)
 _ITEM = re.compile(rf"\s*(?P<value>{_STRING}|{_NUMBER}(?![\w.])|\$(?:env:)?[A-Za-z_]\w*)\s*(?:,\s*|\n\s*|\Z)", re.I)
+_JOINED = re.compile(
+    rf"\s*\(?\s*join-path\s+(?:-path\s+)?(?P<base>{_STRING}|\$(?:env:)?[A-Za-z_]\w*)\s+(?:-childpath\s+)?(?P<part>{_STRING})\s*\)?"
+    r"\s*\Z",
+    re.I,
+)
 _HEAD = re.compile(
     r"\s*(?:if|elseif|else|while|for|foreach|switch|try|catch|finally|function|do|begin|process|end)\b", re.I
 )
@@ -131,6 +136,11 @@ class _PowerShell(Script):
         value = _VALUE.match(self.text.text, begin, end)
         items = None if value is not None else self._listed(begin, end)
         adds = operator == "+=" and kind in ("array", "text")
+        joined = _JOINED.match(self.text.text, begin, end) if operator == "=" and not conditional else None
+        if joined is not None:
+            self._joined(f"{'export ' if environment else ''}{name}", joined)
+            self.kinds[name] = "text"
+            return
         if conditional or not (operator == "=" or adds) or (value is None and items is None):
             reason = "a_condition" if conditional else "a_calculation" if operator != "=" else "an_expression"
             if adds and kind == "array" and conditional:
@@ -161,6 +171,14 @@ class _PowerShell(Script):
         elif value is not None:
             self._words(*value.span("value"))
         self.put("\n", begin)
+
+    def _joined(self, name: str, match: re.Match[str]) -> None:
+        """A path of two parts."""
+        self.put(f'\n{name}="', match.start())
+        for mark, (begin, last) in (("/", match.span("base")), ('"\n', match.span("part"))):
+            quoted = self.text.text[begin] in "'\""
+            self._words(begin + quoted, last - quoted, quoted=True)
+            self.put(mark, last - 1)
 
     def _listed(self, begin: int, end: int) -> list[tuple[int, int]] | None:
         """Where the items of ``@('a', 'b')`` or ``'a', 'b'`` stand; None for what is no list of values."""
@@ -193,11 +211,12 @@ class _PowerShell(Script):
             name = variable[1].lower() if ":" not in variable[1] else variable[1][4:].upper()
             self.put(f" ${{{name}[@]}}\n", match.start())
             return
-        strings = re.compile(rf"({_STRING})\s*(?:(,)\s*|\n\s*)?")
+        strings = re.compile(rf"({_STRING}|\$(?:env:)?[A-Za-z_]\w*(?![.\[]))\s*(?:(,)\s*|\n\s*)?", re.I)
         found: list[tuple[int, int]] = []
         more = True
         while more and (item := strings.match(text, at, end)) is not None:
-            found.append((item.start(1) + 1, item.end(1) - 1))
+            string = item[1][0] != "$"
+            found.append((item.start(1) + string, item.end(1) - string))
             at, more = item.end(), item[2] is not None or (listed is not None and listed["at"] is not None)
         rest = text[at:end].strip()
         known = bool(found) and re.match(r"\)?\s*(?:-\w|\Z)", rest) is not None

@@ -14,11 +14,25 @@ from typing import NamedTuple
 from hybridcalc.shell import Place, Setting, Word, assignment, spend
 
 RUNTIME_VALUES = frozenset({
-    "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
-    "--mount", "-w", "--workdir", "-u", "--user", "--device", "--ulimit", "--entrypoint", "--env-file", "--restart",
-    "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
-    "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
+    "--add-host", "--annotation", "--arch", "--attach", "--authfile", "--blkio-weight", "--blkio-weight-device",
+    "--cap-add", "--cap-drop", "--cgroup-conf", "--cgroup-parent", "--cgroupns", "--cgroups", "--cidfile",
+    "--conmon-pidfile", "--cpu-period", "--cpu-quota", "--cpu-rt-period", "--cpu-rt-runtime", "--cpu-shares",
+    "--cpus", "--cpuset-cpus", "--cpuset-mems", "--creds", "--detach-keys", "--device", "--device-cgroup-rule",
+    "--device-read-bps", "--device-read-iops", "--device-write-bps", "--device-write-iops", "--dns", "--dns-option",
+    "--dns-search", "--domainname", "--entrypoint", "--env", "--env-file", "--expose", "--gidmap", "--gpus",
+    "--group-add", "--health-cmd", "--health-interval", "--health-retries", "--health-start-interval",
+    "--health-start-period", "--health-timeout", "--hooks-dir", "--hostname", "--image-volume", "--init-path", "--ip",
+    "--ip6", "--ipc", "--isolation", "--kernel-memory", "--label", "--label-file", "--link", "--link-local-ip",
+    "--log-driver", "--log-level", "--log-opt", "--mac-address", "--memory", "--memory-reservation", "--memory-swap",
+    "--memory-swappiness", "--mount", "--name", "--net", "--network", "--network-alias", "--oom-score-adj", "--os",
+    "--personality", "--pid", "--pidfile", "--pids-limit", "--platform", "--pod", "--preserve-fds", "--publish",
+    "--pull", "--requires", "--restart", "--runtime", "--sdnotify", "--seccomp-policy", "--secret", "--security-opt",
+    "--shm-size", "--stop-signal", "--stop-timeout", "--storage-opt", "--subgidname", "--subuidname", "--sysctl",
+    "--systemd", "--tmpfs", "--uidmap", "--ulimit", "--umask", "--unsetenv", "--user", "--userns", "--uts",
+    "--variant", "--volume", "--volume-driver", "--volumes-from", "--workdir", "-a", "-c", "-e", "-h", "-l", "-m",
+    "-p", "-u", "-v", "-w",
 })  # fmt: skip
+"""Options of ``docker run``, ``podman run`` and their like that take the next word as value."""
 APPTAINER_VALUES = frozenset({
     "--env", "--env-file", "-B", "--bind", "-H", "--home", "--pwd", "--cwd", "-W", "--workdir", "--mount", "-o",
     "--overlay", "-S", "--scratch", "--network", "--app", "--cpus", "--memory",
@@ -79,6 +93,8 @@ def of_variables(
     return None
 
 
+_SCRIPT = re.compile(r"-[a-z]*c")
+"""What a shell has before a script."""
 VISIBLE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
 """Variables that say which GPUs a process sees."""
 _GPUS = re.compile(r"(?:count=)?([0-9]{1,3})|device=([\w.:-]+(?:,[\w.:-]+)*)(?:,capabilities=.*)?")
@@ -139,7 +155,9 @@ def container(
     gpus = entrypoint = None
     while at < len(words) and (words[at].startswith("-") or words[at].why):
         if words[at].why and not words[at].startswith("-"):
-            if "/" in _REFERENCE.sub("", words[at]) or (at + 1 < len(words) and starts(at + 1)):
+            follows = at + 1 < len(words)
+            run = follows and (starts(at + 1) or (entrypoint is not None and _SCRIPT.fullmatch(words[at + 1])))
+            if run or (not words[at].startswith(("$(", "`")) and "/" in _REFERENCE.sub("", words[at])):
                 break  # an image of which a part is not known, or nothing
             at += 1  # options from an array nobody knows
             continue

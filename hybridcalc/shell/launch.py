@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from hybridcalc.shell import ASKS, PRINTS, SAID, SILENT, Place, Setting, Text, Word, assignment, prose, spend
+from hybridcalc.shell.parse import PYTHON, as_text, base, python_module
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 RUNTIMES = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
@@ -22,16 +23,14 @@ HANDING_ON = frozenset({
     "script", "gcloud", "kubectl", "mosh",
 })  # fmt: skip
 """Commands that hand a text on to a shell."""
-MOST_BEFORE = 24
-"""Words from an interpreter to the module it runs, at most."""
 SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 """The option of a shell whose value is a script."""
 _NO_SERVER = re.compile(
     r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
 )
+_PROGRAM = re.compile(r"\$\{?\w*(?:server|llama|vllm|sglang)\w*\}?", re.IGNORECASE)
+"""A variable that may hold the program of a server."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
-_PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
 
 
 class Starter(Protocol):
@@ -129,12 +128,12 @@ class Launchers:
         """Flags of any engine that name the model."""
         self.named = re.compile("|".join(map(re.escape, starters)))
         """The name of an engine."""
-        own = (head for head in self._heads if not _PYTHON.fullmatch(head))
+        own = (head for head in self._heads if not PYTHON.fullmatch(head))
         self.names = tuple(dict.fromkeys((*starters, *own)))
         """Names of engines and of programs that are theirs alone: a text with none of them starts none."""
         self.spoken = re.compile("|".join(map(re.escape, self.names)))
         """A text that may be about an engine."""
-        self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
+        self.starting = re.compile("|".join(dict.fromkeys(map(as_text, self._programs))))
         """A text that may start an engine."""
         repositories = [re.escape(repository) for starter in starters.values() for repository in starter.own_images]
         self.telling = re.compile("|".join((self.starting.pattern, *repositories)))
@@ -154,7 +153,7 @@ class Launchers:
     def find(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | Inner | None:
         """The launch a command makes, or the script it hands to a shell; None where it starts no engine."""
         head = next((at for at, word in enumerate(words) if assignment(word) is None), None)
-        if head is None or (not words[head].why and _base(words[head]) in SILENT):
+        if head is None or (not words[head].why and base(words[head]) in SILENT):
             return None
         spend(visits=len(env))
         own = dict(env)
@@ -168,11 +167,11 @@ class Launchers:
             assigned = assignment(word)
             if assigned is not None and not word.startswith(f"{assigned[0]}=="):
                 own[assigned[0]] = assigned[1]
-            elif not word.why and _base(word) == "env":
+            elif not word.why and base(word) == "env":
                 from hybridcalc.shell.containers import env_options
 
                 at = env_options(words, at, own)
-            elif not word.why and _base(word) in RUNTIMES:
+            elif not word.why and base(word) in RUNTIMES:
                 inside = self._in_container(words, at, own)
                 if inside is not None:
                     return inside
@@ -196,8 +195,8 @@ class Launchers:
         own = dict(env)
         nothing = Text(words[0].source, "")
         for at, word in enumerate(words):
-            if not word.why and _base(word) in RUNTIMES:
-                found = container(words, at + 1, own, _base(word))
+            if not word.why and base(word) in RUNTIMES:
+                found = container(words, at + 1, own, base(word))
                 return found and Inner(nothing, (), own, str(found.image), found.mounts, found.gpus)
         image = image_before(words)
         return Inner(nothing, (), own, image) if image else None
@@ -215,7 +214,7 @@ class Launchers:
 
     def handed_on(self, words: Sequence[Word]) -> Iterator[Text]:
         """Texts in a command that are command lines of their own: ``tmux new -d "vllm serve ..."``, ``--wrap=...``."""
-        head = _base(words[0])
+        head = base(words[0])
         for word in words[1:] if head not in SILENT and not PRINTS.fullmatch(head) else ():
             if word.why or not self.is_command_line(word):
                 continue
@@ -232,12 +231,14 @@ class Launchers:
 
     def may_begin(self, word: str) -> bool:
         """Whether a command that begins with a word may start an engine, itself or in a container."""
-        base = _base(word)
-        return base in SHELLS or base in RUNTIMES or base.startswith(self._heads)
+        name = base(word)
+        return name in SHELLS or name in RUNTIMES or name.startswith(self._heads)
 
     def may_start(self, words: Sequence[str]) -> bool:
         """Whether a command may start an engine, or a shell or a container that does."""
-        return any(self.spoken.search(word) or _base(word) in SHELLS | RUNTIMES for word in words)
+        if words and _PROGRAM.match(words[0]) is not None:
+            return True
+        return any(self.spoken.search(word) or base(word) in SHELLS | RUNTIMES for word in words)
 
     def starts_in(self, text: str) -> Iterator[int]:
         """The offsets at which lines of a text look like a launch: neither a comment nor something that is printed."""
@@ -320,11 +321,12 @@ class Launchers:
 
     def _serves(self, image: str, arguments: Sequence[Word]) -> bool:
         """Whether arguments of an engine's own image, or of one built on it under its name, begin with its model, and
-        not with a program.
+        not with a program; so does one that nobody knows before a flag or others.
         """
         name = re.split("[:@]", image.rpartition("/")[2])[0]
         own = {repository.rpartition("/")[2] for starter in self.starters.values() for repository in starter.own_images}
-        return name in own and _HUB_ID.fullmatch(arguments[0]) is not None
+        unknown = arguments[0].why and any(word.why or word.startswith("-") for word in arguments[1:2])
+        return name in own and bool(unknown or _HUB_ID.fullmatch(arguments[0]))
 
     def model_of(self, words: Sequence[Word], mounts: Sequence[tuple[str, Word]]) -> Word | None:
         """What is mounted where an engine's arguments look for the model."""
@@ -345,7 +347,7 @@ class Launchers:
 
     def _starts(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What the command that begins at a word starts: an engine, or a shell with a script."""
-        head = _base(words[at])
+        head = base(words[at])
         if head in SHELLS and not words[at].why:
             return _script(words, at + 1, env)
         found = self._program(words, at, head) if words[at].why or head.startswith(self._heads) else None
@@ -356,8 +358,8 @@ class Launchers:
 
     def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
-        if _PYTHON.fullmatch(head) or (words[at].why and head.startswith("$")):  # which may be one
-            return self._module(words, at + 1)
+        if PYTHON.fullmatch(head) or (words[at].why and head.startswith("$")):  # which may be one
+            return self._module(words, at + 1) or self._server(words, at)
         head = head.partition("@")[0]
         for program, engine in self._programs.items():
             if (head, *words[at + 1 : at + len(program)]) == program:
@@ -367,7 +369,7 @@ class Launchers:
 
     def _module(self, words: Sequence[Word], at: int) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The same for the words after an interpreter: a module of an engine, or one with its name and a model."""
-        name, at = _python_module(words, at)
+        name, at = python_module(words, at)
         program, rest = ("python", "-m", name), words[at:]
         if program in self._programs:
             return self._programs[program], program, rest
@@ -379,11 +381,22 @@ class Launchers:
         given = any(word.partition("=")[0] in self.model_flags for word in rest)
         return (named[0], program, rest) if given else None
 
+    def _server(self, words: Sequence[Word], at: int) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
+        """The same for a program that a variable names, by its name and the flags behind it."""
+        if (
+            not words[at].why
+            or _PROGRAM.search(words[at]) is None
+            or not "".join(words[at + 1 : at + 2]).startswith("-")
+        ):
+            return None
+        engine = self.engine_of_flags({word.partition("=")[0] for word in words[at + 1 :] if word.startswith("--")})
+        return None if engine is None else (engine, (str(words[at]),), words[at + 1 :])
+
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What a container's runtime starts, whose words begin there."""
         from hybridcalc.shell.containers import container
 
-        found = container(words, at, env, _base(words[at - 1]), lambda at: self._starts(words, at, {}) is not None)
+        found = container(words, at, env, base(words[at - 1]), lambda at: self._starts(words, at, {}) is not None)
         if found is None:
             return None
         rest, mounts, gpus, image = found.words, found.mounts, found.gpus, str(found.image)
@@ -411,7 +424,7 @@ class Launchers:
 
 def takes_script(words: Sequence[Word]) -> bool:
     """Whether the next word is a script: the shell that reads it expands it, with the same variables."""
-    return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(_base(word) in SHELLS for word in words[:-1])
+    return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(base(word) in SHELLS for word in words[:-1])
 
 
 def _script(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Inner | None:
@@ -421,28 +434,3 @@ def _script(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Inner | 
             return Inner(words[at + 1].characters, tuple(words[at + 3 :]), env)
         at += 2 if words[at] in ("-o", "+o", "-O") else 1
     return None
-
-
-def _python_module(words: Sequence[Word], at: int) -> tuple[str, int]:
-    """The module an interpreter runs, and where the module's own words begin; an empty name where it runs none."""
-    for _ in range(MOST_BEFORE):
-        if at >= len(words) or not (words[at].startswith("-") or words[at].why):
-            break
-        module = _PYTHON_MODULE.fullmatch(words[at])
-        at += 2 if words[at] in ("-X", "-W") else 1
-        if module is not None:
-            return (module[1], at) if module[1] else ("".join(words[at : at + 1]), at + 1)
-    return "", at
-
-
-def _base(word: str) -> str:
-    """A program's name without its path, and without what Windows adds to it."""
-    return (re.split(r"[/\\]", word)[-1] if "\\" in word else word.rpartition("/")[2]).removesuffix(".exe")
-
-
-def _as_text(program: tuple[str, ...]) -> str:
-    """A pattern of texts that may start a program; of a module the first two names are enough."""
-    blanks = r"\s+"
-    if program[0] == "python":
-        return rf"\b{re.escape('.'.join(program[2].split('.')[:2]))}\b"
-    return rf"\b{blanks.join(map(re.escape, program))}\b"

@@ -187,6 +187,18 @@ KINDS = {
             ("vllm", None, "org/m --max-num-seqs ?${{ a value }}"),
         ],
     ),
+    "container that runs beside": (
+        "set.yaml",
+        "kind: JobSet\nspec:\n  replicatedJobs:\n  - template:\n      spec:\n        template:\n          spec:\n"
+        "            initContainers:\n            - {command: [vllm, serve, org/m], restartPolicy: Always}\n",
+        [("vllm", None, "org/m")],
+    ),
+    "container that ends before": (
+        "pod.yaml",
+        "kind: Pod\nspec:\n  initContainers:\n  - {command: [vllm, serve, org/n]}\n"
+        "  containers:\n  - {command: [vllm, serve, org/m]}\n",
+        [("vllm", None, "org/m")],
+    ),
     "escapes of systemd": (
         "a.service",
         "[Service]\nExecStart=/x/vllm serve org/m --api-key 'it\\'s' --max-num-seqs 4\n",

@@ -98,6 +98,11 @@ def test_a_batch_file_is_read_line_by_line(tmp_path: Path, text: str, expected: 
 POWERSHELLS = {
     "from its line on": (f"$n = 4\n{RUN} $N\n$n = 9\n{RUN} $n\n", ["--max-num-seqs 4", "--max-num-seqs 9"]),
     "condition": (f"$n = 4\nif ($x) {{ $n = 9 }}\n{RUN} $n\n", ["--max-num-seqs ?"]),
+    "joined path": (
+        'param([string]$Dir = "D:\\l")\n$s = Join-Path $Dir "llama-server.exe"\n$m = Join-Path $env:HOME \'a.gguf\'\n'
+        "Start-Process -FilePath $s -ArgumentList @('-m', $m, '-c', '8') -NoNewWindow\n",
+        ["? -c 8"],
+    ),
     "calculated": (f"$n = 4\n$n += 1\n{RUN} $n\n", ["--max-num-seqs ?"]),
     "counted": (f"$n = 4\n$n++\n{RUN} $n\n", ["--max-num-seqs ?"]),
     "loop": (f"foreach ($n in 4, 8) {{\n  {RUN} $n\n}}\n", ["--max-num-seqs ?"]),

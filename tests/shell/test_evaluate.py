@@ -87,6 +87,22 @@ SCRIPTS = {
         "/usr/bin/docker --context x run --rm --gpus all vllm/vllm-openai:v1 --model kimi-k3",
         ["--model", "kimi-k3"],
     ),
+    "options of a runtime": (
+        "podman run --health-retries 3 --pod p $(x /y) --entrypoint /bin/bash $IMG -lc 'sglang serve kimi-k3'",
+        ["kimi-k3"],
+    ),
+    "expansions in the quotes of a script in quotes": (
+        """N=3; bash -c "sglang serve kimi-k3 --x '{\\"n\\":$N}' --y '{\\"m\\":\\"'$N'\\"}'\"""",
+        ["kimi-k3", "--x", '{"n":3}', "--y", '{"m":"3"}'],
+    ),
+    "program that a variable names": (
+        'SERVER=$(command -v llama-server)\n"$SERVER" --model m --ctx-size 8 --n-gpu-layers 9',
+        ["--model", "m", "--ctx-size", "8", "--n-gpu-layers", "9"],
+    ),
+    "model that nobody knows before flags of an image": (
+        'docker run vllm/vllm-openai:v0.30.0 "$M" --x 4\ndocker run vllm/vllm-openai:v0.30.0 "$COMMAND"',
+        [("$M", "M comes from outside"), "--x", "4"],
+    ),
     "function": ("run() {\n  TP=8\n  sglang serve kimi-k3 --tp $TP\n}\nrun\n", ["kimi-k3", "--tp", "8"]),
     "arguments loop": (
         'TP=8\nwhile [[ $# -gt 0 ]]; do case $1 in --tp) TP="$2"; shift 2;; esac; done\nsglang serve kimi-k3 --tp $TP',
