@@ -32,8 +32,10 @@ _QUANTISED = (
 _TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
 """How names of quantised releases end, and those of another training; compiled for a name that is none of a preset."""
 _TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)"
-_GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$"
-"""How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``."""
+_GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$|-(?:ud-)?i?q[0-9]_\w+$"
+"""How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``, ``-UD-Q4_K_XL``."""
+_VERSION = r"^([a-z]+(?:-[a-z]+)*-?[0-9]+)\.([0-9]+)(?=-)"
+"""The version that a name begins with: people write 3.6 as 36, 3-6 and 3_6."""
 
 
 def package_file(name: str) -> bytes:
@@ -72,6 +74,9 @@ def _ids_by_stem() -> dict[str, str]:
     ids = dict(_ids_by_alias())
     for alias, preset_id in _ids_by_alias().items():
         ids.setdefault(re.sub(_QUANTISED, "", alias), preset_id)
+    for alias, preset_id in list(ids.items()):
+        for spelt in (r"\1\2", r"\1-\2"):
+            ids.setdefault(re.sub(_VERSION, spelt, alias), preset_id)
     return ids
 
 
@@ -129,10 +134,20 @@ def find_preset(name: str) -> tuple[str, str] | None:
     bare = wanted.rpartition("/")[2]
     if bare != wanted and bare in ids and wanted.count("/") == 1:
         return ids[bare], f"read as {ids[bare]}: {printable(name.strip(), LONGEST_SHOWN)} has the same model name"
+    if (dashed := re.sub(r"[:_ ]", "-", wanted)) != wanted and (found := find_preset(dashed)) is not None:
+        return found
     if wanted.count("/") != 1:
         return None
     listed = ((preset, each["id"]) for preset in _shipped_weights() for each in shipped_checkpoints(preset))
     return next(((preset, "") for preset, checkpoint in listed if checkpoint.lower() == wanted), None)
+
+
+def preset_begun(name: str) -> str | None:
+    """The preset whose name a longer name begins with, as of an own training or a packing: the longest there is."""
+    wanted = re.sub(r"[:_ ]", "-", name.lower())
+    begun = (alias for alias in _ids_by_stem() if wanted.startswith(f"{alias}-") and any(map(str.isdigit, alias)))
+    longest = max(begun, key=len, default=None)
+    return _ids_by_stem()[longest] if longest is not None else None
 
 
 def names_gguf(name: str) -> bool:

@@ -58,7 +58,8 @@ _ARGUMENTS = rb"(?=[\s\\]{1,80}(?:--[a-z]|[\w.~-]{0,60}/[\w./-]{1,200}[\s\\]))"
 
 FORMS = (
     Form("engine_started", "Initializing a V1 LLM engine",
-         (("version", "LLM engine ({path})"), ("model", "model='{path}"), ("max_model_len", "max_seq_len={count}"),
+         (("version", "LLM engine ({path})"), ("model", "model='{path}"), ("served", "served_model_name={path}"),
+          ("max_model_len", "max_seq_len={count}"),
           ("tensor_parallel_size", "tensor_parallel_size={count}"),
           ("pipeline_parallel_size", "pipeline_parallel_size={count}"), ("kv_cache_dtype", "kv_cache_dtype={word}"),
           ("enable_prefix_caching", "enable_prefix_caching={word}"), ("enforce_eager", "enforce_eager={word}"),
@@ -69,6 +70,7 @@ FORMS = (
          (("version", "server version {word}"),), 80, starts=True, repeats=True),
     Form("arguments", "non-default args:",
          (("model", "model': '{path}"), ("model_tag", "model_tag': '{path}"),
+          ("served", "served_model_name': ['{path}"),
           ("max_model_len", "max_model_len': {count}"), ("max_num_seqs", "max_num_seqs': {count}"),
           ("gpu_memory_utilization", "gpu_memory_utilization': {number}"),
           ("tensor_parallel_size", "tensor_parallel_size': {count}"), ("kv_cache_dtype", "kv_cache_dtype': '{word}"),

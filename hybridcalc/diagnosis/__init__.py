@@ -5,12 +5,13 @@ Here: what does the caller know besides the log, and which presets may the log b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.architecture.presets import find_preset, load_model, shipped_presets
+from hybridcalc.architecture.presets import find_preset, in_hub_cache, load_model, preset_begun, shipped_presets
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.deployment import Workload
 
@@ -63,13 +64,30 @@ class Named(NamedTuple):
     preset: Architecture | None
 
 
-def named_model(path: str | None) -> Named | None:
-    """What a printed path or id names; None where it names nothing, as ``/model`` does."""
-    name = (path or "").rstrip("/").rpartition("/")[2]
-    for spelling in (path, name):
+_COMMIT = re.compile(r"(?:/snapshots)?/?[0-9a-f]{7,64}$")
+
+
+def named_model(path: str | None, served: str | None = None) -> Named | None:
+    """What a printed path or id names; None where it names nothing, as ``/model`` does.
+
+    A folder of the Hugging Face cache names its model. Where the path says nothing, the name that is ``served`` does.
+    """
+    said = _COMMIT.sub("", in_hub_cache((path or "").rstrip("/")))
+    name = said.rpartition("/")[2]
+    for spelling in (said, name):
         if spelling and (found := find_preset(spelling)):
             return Named(name, load_model(found[0]))
-    return Named(name, None) if any(letter.isdigit() for letter in name) else None
+    also = named_model(served) if served else None
+    if also is not None and (also.preset is not None or not _says(name)):
+        return also
+    begun = preset_begun(name) if _says(name) else None
+    if begun is not None:
+        return Named(name, load_model(begun))
+    return Named(name, None) if _says(name) else None
+
+
+def _says(name: str) -> bool:
+    return any(letter.isdigit() for letter in name)
 
 
 def same_class(architecture: str, printed: str) -> bool:

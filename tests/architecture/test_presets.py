@@ -177,3 +177,28 @@ def test_a_gpu_has_plausible_memory_bandwidth_and_peaks(gpu: str) -> None:
 def test_the_memory_of_common_gpus(gpu: str, mib: int) -> None:
     """nvidia-smi totals in MiB; 143771MiB is the H200 of the usage text."""
     assert shipped_gpus()[gpu]["driver_mib"] == mib
+
+
+@pytest.mark.parametrize(
+    ("typed", "preset"),
+    [
+        ("qwen36-27b", "qwen3.6-27b"),
+        ("Qwen3_6-27B", "qwen3.6-27b"),
+        ("qwen3-6-35b-a3b", "qwen3.6-35b-a3b"),
+        ("qwen38-27b-fp8", "qwen3.8-27b"),
+        ("qwen3.6:35b-a3b", "qwen3.6-35b-a3b"),
+        ("nemotron-3-nano:30b", "nemotron-3-nano-30b-a3b"),
+        ("unsloth/Qwen3.6-35B-A3B-UD-Q4_K_XL", "qwen3.6-35b-a3b"),
+        ("lfm25-1.2b", "lfm2.5-1.2b"),
+    ],
+)
+def test_names_as_people_and_registries_write_them(typed: str, preset: str) -> None:
+    """A version without its dot, a tag behind a colon, a mix of types behind a dash."""
+    found = find_preset(typed)
+    assert found is not None and found[0] == preset
+
+
+@pytest.mark.parametrize("typed", ["falcon-h1-15b", "Qwen3-8B", "qwen3-5b", "zamba2-12b", "qwen38"])
+def test_a_size_is_no_version(typed: str) -> None:
+    """A dot that is lost in a size makes another model."""
+    assert find_preset(typed) is None

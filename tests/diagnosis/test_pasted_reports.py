@@ -40,7 +40,7 @@ def test_a_fork_may_have_a_class_that_the_release_of_its_lines_lacks() -> None:
 
 
 def test_of_a_shortened_line_what_lacks_names_no_release() -> None:
-    whole = "KV Cache is allocated. #tokens: 499968, K size: 7.63 GB, V size: 7.63 GB\n"
+    whole = "[2026-02-01 10:00:00] KV Cache is allocated. #tokens: 499968, K size: 7.63 GB, V size: 7.63 GB\n"
     assert diagnosed(whole).version == diagnosed(whole.replace("d. #", "d.\n#")).version == "before 0.5.13"
     assert diagnosed(whole.replace("d. #", "d. dtype: ... #")).version is None
     assert diagnosed(whole.replace("K size: ", "K ")).version is None

@@ -21,7 +21,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis import Question, named_model
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.boot import add_failures, serving_findings
-from hybridcalc.diagnosis.sglang.candidates import identify, releases_of, stages_of, version_of
+from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
@@ -85,6 +85,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         settings_for(case)
     _wanted(case)
     version = f" {answer.version}" if answer.version else ""
+    if version and flags.args.engine_version is None and perhaps_shortened(boot):
+        version, answer.version = f", lines as {answer.version}", None
     guess = case.best.describe() if case.best else ""
     guess = (
         guess.replace(f"on TP{case.best.tp}", f"on TP{case.best.tp} x PP{args.pp_size}")

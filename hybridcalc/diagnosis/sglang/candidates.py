@@ -213,6 +213,12 @@ def releases_of(boot: Boot, architecture: str = "") -> list[str]:
     ]
 
 
+def perhaps_shortened(boot: Boot) -> bool:
+    """Whether the release rests on what a line without a clock lacks: somebody may have left that out."""
+    lines = boot.of("kv_pool")
+    return not boot.of("capped") and bool(lines) and not any(line.get("dtype") or line.clock for line in lines)
+
+
 def version_of(releases: list[str]) -> str | None:
     """These releases in words; None for all of them, or none."""
     known = RELEASES.versions

@@ -62,7 +62,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     known, said, derived = _known(boot, question), figures_of(boot), VllmDerived()
     release = release_of(boot, known.args.engine_version)
     answer = Diagnosis(boot, version=release.said, derived=derived)
-    named = named_model(_path(boot, question)) if question.model is None else None
+    served = boot.word("arguments", "served") or boot.word("engine_started", "served")
+    named = named_model(_path(boot, question), served) if question.model is None else None
     model = question.model or (named.preset if named is not None else None)
     fitting = fitting_models(boot, said, known, model, release.tried)
     if not fitting and named is not None and named.preset is not None:
@@ -342,8 +343,9 @@ def _exact(
     answer.row("groups", f"{len(sizes)} of {layers} layers", f"a block is {format_bytes(per_block)} over all of them")
     derived.bytes_per_block = per_block
     derived.state_layers = sum(group.layers for group in ready.groups if group.kind == "state")
-    if not one and sure:
-        answer.find("HC107", f"fits {answer.names}", "--model says which it is")
+    if sure and len({candidate.model for candidate in answer.candidates}) > 1:
+        alike = f"fits {answer.names}: all of the same pages"
+        answer.find("HC107", alike if one else f"fits {answer.names}", "" if one else "--model says which it is")
     if planned is None:
         return
     derived.num_blocks, derived.blocks_per_request = planned.num_blocks, planned.blocks_per_request
