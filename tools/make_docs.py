@@ -23,7 +23,7 @@ from release_tables import release_table
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from hybridcalc.checks.findings import FILE_RULES
+from hybridcalc.checks import FILE_RULES
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.diagnosis.answer import RULES as LOG_RULES
 from hybridcalc.engines import ENGINES

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from hybridcalc.checks.findings import IN_BASELINE, Located, relative
+from hybridcalc.checks import IN_BASELINE, Located, relative
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hybridcalc.checks.findings import Edit, Located
+from hybridcalc.checks import Edit, Located
 from hybridcalc.errors import InputError, printable
 from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES

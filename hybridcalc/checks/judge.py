@@ -19,8 +19,8 @@ from hybridcalc.architecture.presets import (
     preset_at_end,
     shipped_presets,
 )
+from hybridcalc.checks import EXPECT, Checked, Located, Open, Value, judged_rules
 from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain
-from hybridcalc.checks.findings import EXPECT, Checked, Located, Open, Value, judged_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import (
     Words,
@@ -38,7 +38,7 @@ from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, settled
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.shell import Word
 from hybridcalc.shell.flags import values_after
 
@@ -318,11 +318,12 @@ def _unclear(label: str | None) -> str | None:
 
 def _node_holds(deployment: Deployment, named: str | None) -> list[Located]:
     """More GPUs than a node of that card holds, where one alone is asked for them."""
+    hardware, card = deployment.hardware, card_of(named)
+    if hardware.nodes > 1 or hardware.gpus is None or card is None:
+        return []
     from hybridcalc.hardware import beyond_node
 
-    hardware = deployment.hardware
-    many = beyond_node(hardware.gpus, card_of(named)) if hardware.nodes == 1 else None
-    place = hardware.gpus_place or deployment.place
+    many, place = beyond_node(hardware.gpus, card), hardware.gpus_place or deployment.place
     return [] if many is None else [located_at(Finding("HC081", "warning", *many), place, deployment)]
 
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from hybridcalc.checks import Checked, FileResult, Located, order
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.findings import Checked, FileResult, Located, order
 from hybridcalc.checks.judge import PARALLEL, judge
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import LEFT_EMPTY, SharedValues, located_at
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES, Finding
+from hybridcalc.manifests import FILLED_IN, Deployment, Passed, Trouble
 from hybridcalc.manifests.find import Contents, find_files, mention, plain_launch, read_file
-from hybridcalc.manifests.records import FILLED_IN, Deployment, Passed, Trouble
 from hybridcalc.shell import Source
 from hybridcalc.shell.variables import FROM_CALLER
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from hybridcalc.checks.findings import Line, Located, all_rules
+from hybridcalc.checks import Line, Located, all_rules
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.find import format_of
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import documents, scalars
 from hybridcalc.shell import Source, Text
 from hybridcalc.shell.commands import comments_in

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.checks.findings import Edit, Line, Located, Open, Value, judged_rules
+from hybridcalc.checks import Edit, Line, Located, Open, Value, judged_rules
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
-from hybridcalc.manifests.records import Deployment, names_in
+from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
 from hybridcalc.shell.variables import is_path_to
 

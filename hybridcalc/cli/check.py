@@ -196,7 +196,7 @@ def _env_files(paths: list[str]) -> dict[str, str]:
 
 
 def _check_rules(names: tuple[str, ...]) -> None:
-    from hybridcalc.checks.findings import all_rules
+    from hybridcalc.checks import all_rules
 
     for name in names:
         if not any(rule.startswith(name) for rule in all_rules()):

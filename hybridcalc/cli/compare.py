@@ -151,8 +151,8 @@ def _lines(targets: list[str], outside: dict[str, str]) -> Iterator[Line]:
 
 def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
     from hybridcalc.hardware import gpu_of_label
+    from hybridcalc.manifests import Trouble
     from hybridcalc.manifests.find import find_files, read_file
-    from hybridcalc.manifests.records import Trouble
 
     found = 0
     for path in find_files([target]):

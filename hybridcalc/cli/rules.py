@@ -13,7 +13,7 @@ from hybridcalc.findings import SEVERITIES
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hybridcalc.checks.findings import Explained
+    from hybridcalc.checks import Explained
 
 MOST = 10
 """Rules in a line each without -v."""
@@ -28,7 +28,7 @@ def rules_command(
     verbose: options.Verbose = False,
 ) -> None:
     """The rules of plan, check and log; with an ID, that rule explained, with a part of one those that begin so."""
-    from hybridcalc.checks.findings import explained_rules
+    from hybridcalc.checks import explained_rules
     from hybridcalc.output.document import print_json
 
     rules = explained_rules()

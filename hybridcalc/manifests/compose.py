@@ -8,10 +8,10 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 from collections.abc import Callable, Iterator
 
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_word, resolved_words
 from hybridcalc.manifests.dockerfile import Image, exec_form, image_launches, image_of
 from hybridcalc.manifests.environment import declared, env_file
-from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell import Setting, Source, Text, Word, spend

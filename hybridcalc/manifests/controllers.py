@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.architecture.presets import find_preset
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import (
     engine_of_fields,
@@ -25,7 +26,6 @@ from hybridcalc.manifests.fields import (
     split_words,
 )
 from hybridcalc.manifests.placement import hardware
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.way import Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, Sequence, documents

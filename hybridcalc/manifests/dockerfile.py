@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.containers import launches
 from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import Setting, Source, Text, Word
 from hybridcalc.shell.containers import installed, mounted

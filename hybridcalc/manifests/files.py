@@ -11,7 +11,7 @@ from glob import glob, has_magic
 from typing import Any
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.records import Passed, Trouble
+from hybridcalc.manifests import Passed, Trouble
 
 MOST_FILES = 200_000
 MOST_STARS = 4

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
+from hybridcalc.manifests import Deployment, Passed, Trouble, filled
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
-from hybridcalc.manifests.placement import on_nodes
-from hybridcalc.manifests.records import Deployment, Passed, Trouble, filled
-from hybridcalc.manifests.scripts import batch_variables, in_container, run_script, slurm
+from hybridcalc.manifests.scripts import batch_variables, in_container, on_nodes, run_script, slurm
 from hybridcalc.shell import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch

@@ -10,9 +10,9 @@ for ``jsonencode(...)``, whose argument counts.
 import re
 from collections.abc import Iterator
 
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.documents import Beside
 from hybridcalc.manifests.kubernetes import read_documents
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import DEEPEST, MOST_NODES, Mapping, Node, Scalar, Sequence
 from hybridcalc.shell import Text
 from hybridcalc.shell.variables import Outside

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_word, resolved_words
 from hybridcalc.manifests.controllers import (
     additional,
@@ -24,7 +25,6 @@ from hybridcalc.manifests.controllers import (
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import with_config
 from hybridcalc.manifests.placement import hardware
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.way import ConfigMaps, Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields

@@ -11,11 +11,10 @@ Source: llama-swap's config-schema.
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests import guides
+from hybridcalc.manifests import Deployment, guides
 from hybridcalc.manifests.containers import launches, marked, replaced
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import split_words
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping
 from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.variables import Outside, Variables

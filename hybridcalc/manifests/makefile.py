@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import FromOutside, Setting, Text, Word, spend
 from hybridcalc.shell.variables import LONGEST_VALUE, Outside

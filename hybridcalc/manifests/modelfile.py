@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.shell import Text, Word
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside

@@ -17,9 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
+from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import field_words, plain
-from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Sequence

@@ -5,17 +5,13 @@ affinities, ``multinode.nodeCount``, the size of a LeaderWorkerSet. A pod's ``me
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 
-from hybridcalc.engines import ENGINES
-from hybridcalc.errors import InputError
 from hybridcalc.hardware import gpu_of_label, names_gpu
-from hybridcalc.manifests.records import Deployment, Hardware
+from hybridcalc.manifests import Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.shell import Place
-from hybridcalc.shell.flags import values_after
 
 
 def hardware(mappings: tuple[Fields, ...]) -> Hardware:
@@ -142,22 +138,3 @@ def replicas(mappings: tuple[Fields, ...]) -> int | None:
             if count.isdecimal() and len(count) < 6:
                 return int(count)
     return None
-
-
-def on_nodes(found: Sequence[Deployment]) -> Iterator[Deployment]:
-    """Deployments of a file, on as many nodes as their flags say, without launches of further nodes that join one."""
-    joining = [not ENGINES.rows[each.engine].starter.joining.isdisjoint(each.words) for each in found]
-    heads = [_sized(each) for each, joins in zip(found, joining, strict=True) if not joins] if any(joining) else []
-    for each, joins in zip(found, joining, strict=True):
-        if not (joins and _sized(each) in heads):
-            said = next(iter(values_after(each.words, ("--nnodes",))), "")
-            nodes = max(each.hardware.nodes, int(said) if _is_count(said) else 1)
-            yield each._replace(hardware=each.hardware._replace(nodes=nodes))
-
-
-def _sized(deployment: Deployment) -> tuple[str, ...]:
-    """The engine of a launch, and its words that say something to a plan."""
-    passed = set[int]()
-    with suppress(InputError):
-        passed = set(map(id, ENGINES[deployment.engine].flags.passed_over(deployment.words)))
-    return (deployment.engine, *(str(word) for word in deployment.words if id(word) not in passed))

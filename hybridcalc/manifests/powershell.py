@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.windows import Script
 from hybridcalc.shell import Text
 from hybridcalc.shell.variables import Outside

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.records import Deployment, Hardware
+from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.scripts import launches_of_words, run_script
 from hybridcalc.shell import Text, Word, spend
 from hybridcalc.shell.launch import Launch

@@ -3,13 +3,15 @@ the GPUs that a batch script asks for.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.manifests.records import Hardware
-from hybridcalc.shell import Setting, Text, Word, allowance
-from hybridcalc.shell.containers import VISIBLE, visible
+from hybridcalc.errors import InputError
+from hybridcalc.manifests import Deployment, Hardware
+from hybridcalc.shell import VISIBLE, Setting, Text, Word, allowance
 from hybridcalc.shell.evaluate import Shell
+from hybridcalc.shell.flags import values_after
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside
 
@@ -38,6 +40,8 @@ def in_container(launch: Launch, around: Hardware) -> Hardware:
     """The GPUs that a launch sees, where it says which; else those ``around``."""
     if launch.gpus is None and VISIBLE.isdisjoint(launch.env):
         return around
+    from hybridcalc.shell.containers import visible
+
     seen = visible(launch.gpus, launch.env)
     if seen is None or (launch.gpus is None and around.gpus is not None and around.gpus < seen.gpus):
         return around
@@ -70,3 +74,22 @@ def batch_variables(text: Text) -> dict[str, Setting]:
         told |= {"SLURM_NNODES": asked.nodes, "SLURM_JOB_NUM_NODES": asked.nodes}
     at = text.at(max(0, text.text.find("#SBATCH")))
     return {name: Setting((Word(str(n), text.source, at, at),)) for name, n in told.items() if n is not None}
+
+
+def on_nodes(found: Sequence[Deployment]) -> Iterator[Deployment]:
+    """Deployments of a file, on as many nodes as their flags say, without launches of further nodes that join one."""
+    joining = [not ENGINES.rows[each.engine].starter.joining.isdisjoint(each.words) for each in found]
+    heads = [_sized(each) for each, joins in zip(found, joining, strict=True) if not joins] if any(joining) else []
+    for each, joins in zip(found, joining, strict=True):
+        if not (joins and _sized(each) in heads):
+            said = next(iter(values_after(each.words, ("--nnodes",))), "")
+            nodes = max(each.hardware.nodes, int(said) if said.isdecimal() and len(said) < 5 else 1)
+            yield each._replace(hardware=each.hardware._replace(nodes=nodes))
+
+
+def _sized(deployment: Deployment) -> tuple[str, ...]:
+    """The engine of a launch, and its words that say something to a plan."""
+    passed = set[int]()
+    with suppress(InputError):
+        passed = set(map(id, ENGINES[deployment.engine].flags.passed_over(deployment.words)))
+    return (deployment.engine, *(str(word) for word in deployment.words if id(word) not in passed))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import Setting, Text, Word
 from hybridcalc.shell.launch import Launch

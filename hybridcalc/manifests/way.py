@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.placement import hardware, replicas
-from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar
 from hybridcalc.shell.launch import Launch

@@ -12,7 +12,7 @@ ignore case and are said in capitals. Left out: `call` of labels, other files.
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.variables import Outside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridcalc.checks.findings import Located, relative
+from hybridcalc.checks import Located, relative
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.output.check_text import summary_line, unread_lines, waiting_lines

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from hybridcalc.checks import Checked, Located, Open
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.findings import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
-from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests import Trouble
 from hybridcalc.output import terminal
 from hybridcalc.output.text import LINES, height_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from hybridcalc.checks import Checked, Located
 from hybridcalc.checks.answer import STOPS
-from hybridcalc.checks.findings import Checked, Located
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.output.sarif import unresolved

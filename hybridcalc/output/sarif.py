@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from hybridcalc import __version__
+from hybridcalc.checks import IN_BASELINE, Edit, Located, all_rules, relative
 from hybridcalc.checks.baseline import fingerprint
-from hybridcalc.checks.findings import IN_BASELINE, Edit, Located, all_rules, relative
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
 

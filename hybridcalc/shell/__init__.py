@@ -35,6 +35,9 @@ MOST_VISITS = 1_000_000
 MOST_SCRIPTS = 2**20
 """Characters of texts in scripts that are scripts themselves."""
 
+VISIBLE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
+"""Variables that say which GPUs a process sees."""
+
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.shell import Place, Setting, Word, assignment, spend
+from hybridcalc.shell import VISIBLE, Place, Setting, Word, assignment, spend
 
 RUNTIME_VALUES = frozenset({
     "--add-host", "--annotation", "--arch", "--attach", "--authfile", "--blkio-weight", "--blkio-weight-device",
@@ -95,8 +95,6 @@ def of_variables(
 
 _SCRIPT = re.compile(r"-[a-z]*c")
 """What a shell has before a script."""
-VISIBLE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
-"""Variables that say which GPUs a process sees."""
 _GPUS = re.compile(r"(?:count=)?([0-9]{1,3})|device=([\w.:-]+(?:,[\w.:-]+)*)(?:,capabilities=.*)?")
 _IDS = re.compile(r"(?:[0-9]{1,3}|(?:GPU|MIG)-[\w/-]+)(?:,(?:[0-9]{1,3}|(?:GPU|MIG)-[\w/-]+))*")
 

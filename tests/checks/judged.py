@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.checks.findings import Checked
+from hybridcalc.checks import Checked
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from present import present
 
+from hybridcalc.checks import IN_BASELINE, QUOTED_AROUND, Edit, Line, Located, Open, order, relative
 from hybridcalc.checks.baseline import baseline_text, fingerprint, mark_known, read_baseline
-from hybridcalc.checks.findings import IN_BASELINE, QUOTED_AROUND, Edit, Line, Located, Open, order, relative
 from hybridcalc.checks.fix import edits_by_file, mended
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings

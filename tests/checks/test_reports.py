@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.checks.findings import Checked
+from hybridcalc.checks import Checked
 from hybridcalc.checks.run import Report, check_paths
 from hybridcalc.checks.settings import Settings
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests import Deployment
 from hybridcalc.output.annotations import markdown, workflow_commands
 from hybridcalc.output.check_report import check_document
 from hybridcalc.output.check_text import passed_lines

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import process, run
 
-from hybridcalc.checks.findings import Checked
+from hybridcalc.checks import Checked
 
 TRAP = "sglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size 8\n"
 GOOD = TRAP.replace("size 8", "size 21")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from command_line import process, run
 
+from hybridcalc.checks import QUOTED_AROUND, FileResult
 from hybridcalc.checks import run as checks
-from hybridcalc.checks.findings import QUOTED_AROUND, FileResult
 from hybridcalc.checks.settings import Settings
 
 STARTS = ("sglang serve", "vllm serve", "python3 -m sglang.launch_server --model-path")

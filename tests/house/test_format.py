@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.manifests import find
+from hybridcalc.manifests import Deployment, find
 from hybridcalc.manifests.find import FORMATS, Format, find_files, read_file
-from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import Source, Text
 from hybridcalc.shell.variables import Outside

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hybridcalc
-from hybridcalc.checks.findings import all_rules
+from hybridcalc.checks import all_rules
 from hybridcalc.cli.app import execute
 from hybridcalc.engines import ENGINES, Row, Starter
 

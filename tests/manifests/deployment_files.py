@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.find import read_file
-from hybridcalc.manifests.records import Deployment
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 

@@ -8,8 +8,8 @@ import pytest
 from deployment_files import DATA, flags, opened, read, write
 from present import present
 
+from hybridcalc.manifests import Passed
 from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.records import Passed
 
 
 def test_a_kubernetes_deployment_has_each_flag_at_its_line() -> None:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from command_line import run
 
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.find import read_file
-from hybridcalc.manifests.records import Deployment
 
 NAMES = {"cmd": "serve.sh", "compose": "compose.yaml", "kubernetes": "deployment.yaml"}
 LAUNCHES = {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Passed, Trouble
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, find_files, read_file
-from hybridcalc.manifests.records import Passed, Trouble
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 

@@ -13,8 +13,8 @@ from present import present
 
 import hybridcalc.shell as bounds
 from hybridcalc.errors import InputError
+from hybridcalc.manifests import Trouble
 from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.records import Trouble
 from hybridcalc.manifests.yamltree import documents
 from hybridcalc.shell import Source, Text
 

@@ -9,8 +9,8 @@ import pytest
 from hybridcalc.checks.run import check_paths
 from hybridcalc.checks.settings import Settings
 from hybridcalc.engines import ENGINES
+from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.find import read_file
-from hybridcalc.manifests.records import Deployment
 
 
 def read(folder: Path, name: str, text: str, **outside: str) -> list[Deployment]:

@@ -8,6 +8,7 @@ derives: what to make of them (findings, suggestions, steps) builds upon it, and
 
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
@@ -17,11 +18,13 @@ from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
-from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.engines.sglang.sizes import dense_windows, draft_states, family_rule
 from hybridcalc.findings import BudgetLine
 from hybridcalc.formulas import balanced_ratio
 from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.settings import Setting
 
 
 def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:
@@ -189,16 +192,20 @@ class Figures(SharedFigures):
         return Fraction(cell.bytes - cell.draft_bytes + dcp * draft_row_bytes(cell, self.args), dcp)
 
     @cached_property
-    def capacity(self) -> Setting:
+    def capacity(self) -> "Setting":
         """What these flags come to for the workload; without a length, the requests the engine lets run."""
         length = self.workload.mean_length
         if length is None:
             return self._without_length()
+        from hybridcalc.engines.sglang.settings import settle
+
         return settle("plan", "", self.ready, self.sizing, length)
 
     @property
     def unified(self) -> bool:
         """Whether slots and KV share one pool whose split floats."""
+        from hybridcalc.engines.sglang.settings import is_unified
+
         return is_unified(self.ready)
 
     @property
@@ -227,7 +234,7 @@ class Figures(SharedFigures):
         return uncharged_bytes(self.budget)
 
     @property
-    def balanced(self) -> Setting | None:
+    def balanced(self) -> "Setting | None":
         """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
         raise NotImplementedError
 
@@ -247,6 +254,8 @@ class Figures(SharedFigures):
             return 0
         if not end.requests or length is None:
             return end.requests * self.workers
+        from hybridcalc.engines.sglang.settings import settle
+
         return min(settle("plan", "", self.ready, end, length).requests, end.requests) * self.workers
 
     @property
@@ -287,7 +296,9 @@ class Figures(SharedFigures):
         """The lines about pools that the boot will print."""
         return log_lines(self.ready, self.sizing, self.pools)
 
-    def _without_length(self) -> Setting:
+    def _without_length(self) -> "Setting":
+        from hybridcalc.engines.sglang.settings import Setting, binding_limit
+
         slots, tokens = self.sizing.state.slots, self.logical_token_capacity
         by_kv = tokens // 2
         by_state = by_kv if self.ready.stateless else slots // self.slots_per_request

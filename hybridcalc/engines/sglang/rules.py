@@ -16,7 +16,6 @@ from hybridcalc.engines.arguments import uncounted
 from hybridcalc.engines.sglang.config import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
-from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE, draft_numbers, kv_not_known, longest_of
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
@@ -152,6 +151,8 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
 
 def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:
     """Whether ``wanted`` requests run under ``args``: the engine may refuse them, draft states leave too little."""
+    from hybridcalc.engines.sglang.settings import by_model
+
     evaluate = by_model(plan.model, plan.rest.likely_gib, plan.workload.mean_length or Fraction(2))
     try:
         return evaluate("", "", args).running * args.attn_dp_size >= wanted
@@ -213,13 +214,12 @@ def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
     model, used = plan.model, plan.ready.slot.ssm_dtype
     if plan.args.mamba_ssm_dtype is not None or plan.ready.stateless:
         return
-    declared = model.declared_ssm_dtype
+    declared, cached = model.declared_ssm_dtype, model.declared_ssm_cache_dtype
     if declared not in (None, used) and model.architecture not in READS_DECLARED_SSM_DTYPE:
         yield (
             f"the config's mamba_ssm_dtype {declared} is not read for {model.architecture}: the state is {used}",
             Write("--mamba-ssm-dtype", declared),
         )
-    cached = model.declared_ssm_cache_dtype
     if cached not in (None, used):
         yield (
             f"SGLang does not read mamba_ssm_cache_dtype {cached}: the state is {used}",
