@@ -145,7 +145,7 @@ def test_what_is_no_compute_capability_is_refused(text: str) -> None:
         (NEXT, {"method": "ngram", "num_speculative_tokens": 3}, 3, 12),
         (NEXT, {"method": "suffix"}, 24, 12),
         (NEXT, {"model": "x/y", "num_speculative_tokens": 5}, 5, 12),
-        (NEMOTRON, {"method": "mtp", "num_speculative_tokens": 2}, 2, 5),
+        ("nemotron-3-super-120b-a12b", {"method": "mtp", "num_speculative_tokens": 2}, 2, 9),
     ],
 )
 def test_drafts_widen_the_state_and_mtp_adds_its_layers(
@@ -195,7 +195,7 @@ REFUSED = {
                         {"enable_chunked_prefill": False, "enable_prefix_caching": False}),
     "dcp": ({"tensor_parallel_size": 4, "decode_context_parallel_size": 3}, "HC050",
             "decode context parallel size 3 does not divide tensor parallel size 4",
-            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}),
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 1}),
     "replay on another class": ({"model": NEXT, "use_replayssm": True}, "HC049",
                                 "Qwen3NextForCausalLM does not run ReplaySSM", {}),
     "replay on V2": ({"use_replayssm": True}, "HC049", "Triton ReplaySSM does not run on model runner V2",

@@ -79,7 +79,7 @@ STARTED = {
         "unit": {"prefix_match_unit": 208},
         "all": ALL,
         "off": {"enable_prefix_caching": False},
-        "drafts": {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}},
+        "drafts": {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}, "model": NEXT},
         "attention": {"model": "llama-3-8b"},
     }.items()
 }

@@ -307,7 +307,8 @@ def test_the_token_figure_of_a_version(version: str, line: str) -> None:
 @pytest.mark.parametrize("dcp", [1, 2, 4])
 def test_ranks_of_context_parallelism_share_a_token_and_not_a_state(dcp: int) -> None:
     """Blocks of all attention layers hold dcp times the tokens; a request's states are those of any rank."""
-    flags: dict[str, Any] = {"tensor_parallel_size": 4, "decode_context_parallel_size": dcp}
+    flags: dict[str, Any] = {"model": "nemotron-3-super-120b-a12b", "tensor_parallel_size": 8}
+    flags["decode_context_parallel_size"] = dcp
     plan, alone = (
         planned(work=Workload.at(8000), **flags | more) for more in ({}, {"decode_context_parallel_size": 1})
     )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.units import MOST_RANKS
+from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
@@ -89,6 +89,7 @@ class EngineArgs(Arguments):
     cpu_offload_gb: float = 0
     language_model_only: bool = False
     mm_encoder_tp_mode: str = "weights"
+    performance_mode: str = "balanced"
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None
 
@@ -157,17 +158,26 @@ class EngineArgs(Arguments):
 
     @property
     def seqs(self) -> int:
-        """Sequences that may run at once."""
-        return self.max_num_seqs if self.max_num_seqs is not None else self.default_seqs
+        """Sequences that may run at once: as given, or the default, at most the tokens of a step that are given."""
+        if self.max_num_seqs is not None:
+            return self.max_num_seqs
+        return min(self.default_seqs * self._doubled, self.max_num_batched_tokens or MOST_SLOTS)
+
+    @property
+    def _doubled(self) -> int:
+        """What defaults of a batch are multiplied by: 2 where the server is tuned for throughput."""
+        return 2 if self.performance_mode == "throughput" else 1
 
     @property
     def batched_tokens(self) -> int:
         """Tokens of one step: as given, or the server's default for the GPU."""
         if self.max_num_batched_tokens is not None:
             return self.max_num_batched_tokens
+        length = self.max_model_len or 0
+        most = self.seqs * length if length > 0 else LARGEST_TOKENS
         if (self.gpu_memory_gib or 0) >= 160 and rules_for(self.engine_version)[0].batch_16k:
-            return 16384
-        return 8192 if self.default_seqs == 1024 else 2048
+            return min(most, 16384 * self._doubled)
+        return min(most, (8192 if self.default_seqs == 1024 else 2048) * self._doubled)
 
 
 ARGUMENTS = EngineArgs

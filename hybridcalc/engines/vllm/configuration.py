@@ -9,15 +9,16 @@ Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executo
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import NoReturn
 
-from hybridcalc.architecture import Architecture
+from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.presets import plain
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
+from hybridcalc.engines.vllm.replay import check_replayssm
+from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
+from hybridcalc.formulas import divisors
 
 MOST_DRAFTS = 1024
 KEEP_HYBRIDS = dict.fromkeys((
@@ -37,9 +38,6 @@ ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
 EXPERTS_ON_RANKS, LEAST_EXPERTS = ("Qwen3Next", "Qwen3_5Moe", "Lfm2Moe"), 16
 """How names of the classes begin that do not run on more ranks than they have experts."""
-RECOVERING = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
-"""Classes that ReplaySSM recovers rejected drafts for."""
-PARALLEL_DRAFTERS = ("dflash", "dspark")
 
 
 def check_choices(args: EngineArgs, rules: RuleSet) -> None:
@@ -184,6 +182,7 @@ def check_configuration(
     model_dtype: str,
     caching: bool,
     mode: str,
+    on_v2: bool,
 ) -> None:
     """Raise Refusal for what the configuration refuses, in its order."""
     longest, asked = longest_of(model), args.max_model_len
@@ -221,15 +220,52 @@ def check_configuration(
             "leave out --no-enable-chunked-prefill",
             "--enable-chunked-prefill",
         )
-    on_v2 = _on_runner_v2(model, args, rules, kind, mode=mode)
-    _check_replayssm(model, args, rules, mode=mode, on_v2=on_v2)
-    dcp = args.decode_context_parallel_size
-    if tp % dcp:
+    _check_batch(model, args)
+    check_replayssm(model, args, rules, mode=mode, on_v2=on_v2)
+    dcp, taken = args.decode_context_parallel_size, context_parallel_sizes(model, tp)
+    if dcp not in taken:
+        whole = f"decode context parallel size {dcp} does not divide tensor parallel size {tp}"
         raise _refusal(
             "HC050",
-            f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
-            f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}",
+            whole if tp % dcp else f"decode context parallel size {dcp} is more than copies of the KV heads allow",
+            f"write one of {', '.join(map(str, taken))}" if len(taken) > 1 else "leave it out",
+            "--decode-context-parallel-size",
         )
+
+
+def _check_batch(model: Architecture, args: EngineArgs) -> None:
+    """Raise Refusal for a step of too few tokens. Source: vLLM config/scheduler.py verify_max_model_len."""
+    tokens, length = args.max_num_batched_tokens, model_length(model, args)
+    if tokens is None:
+        return
+    if tokens < args.seqs:
+        raise _refusal(
+            "HC049",
+            f"{tokens:,} tokens of a step are fewer than max_num_seqs {args.seqs:,}",
+            f"write --max-num-batched-tokens {args.seqs} or more",
+            "--max-num-batched-tokens",
+        )
+    if args.enable_chunked_prefill is False and tokens < length:
+        raise _refusal(
+            "HC049",
+            f"without chunked prefill a step of {tokens:,} tokens holds no request of {length:,}",
+            f"write --max-num-batched-tokens {length} or more, or leave out --no-enable-chunked-prefill",
+            "--max-num-batched-tokens",
+        )
+
+
+def context_parallel_sizes(model: Architecture, tp: int) -> list[int]:
+    """What --decode-context-parallel-size may be on ``tp`` ranks: latent rows are shared out among any that divide
+    them, plain heads among the ranks that hold copies of one, as many as divide its queries. Source: vLLM
+    config/model.py verify_with_parallel_config.
+    """
+    heads = model.attention or model.window_attention
+    if heads is None:
+        return [1]
+    if not isinstance(heads, GroupedQueryKV):
+        return divisors(tp)
+    queries = (model.num_attention_heads or 0) // heads.kv_heads
+    return [size for size in divisors(tp) if size == 1 or (size <= tp // heads.kv_heads and queries % size == 0)]
 
 
 def _check_balancing(args: EngineArgs) -> None:
@@ -353,81 +389,3 @@ def check_state_dtype(model: Architecture, args: EngineArgs, rules: RuleSet) -> 
             fix=f"one of {', '.join(taken)}",
             flag="--mamba-ssm-cache-dtype",
         )
-
-
-def _on_runner_v2(model: Architecture, args: EngineArgs, rules: RuleSet, kind: ModelClass, *, mode: str) -> bool:
-    """Whether model runner V2 serves. Raises Refusal where the environment asks it for what it lacks."""
-    config, method = args.speculative_config or {}, args.speculative_method or ""
-    wanted = {
-        "mode all": mode == "all",
-        "eagle3 in stages": method == "eagle3" and args.pipeline_parallel_size > 1,
-        "parallel drafting": bool(config.get("parallel_drafting")) and method not in PARALLEL_DRAFTERS,
-        "ngram" if method == "ngram_gpu" else method: bool(method),
-    }
-    lacking = sorted(name for name, is_so in wanted.items() if is_so and name in rules.runner_v2_lacks)
-    asked = args.env.get("VLLM_USE_V2_MODEL_RUNNER")
-    if asked is None:
-        return (rules.runner_v2 or kind.runner_v2 or method == "dspark") and not lacking
-    if asked.strip() != "0" and lacking:
-        raise _refusal(
-            "HC049", f"model runner V2 does not run {lacking[0]}", "leave out VLLM_USE_V2_MODEL_RUNNER", "--env"
-        )
-    return asked.strip() != "0"
-
-
-def _check_replayssm(model: Architecture, args: EngineArgs, rules: RuleSet, *, mode: str, on_v2: bool) -> None:
-    """ReplaySSM: which classes, backends, runners and buffers, with speculation and without."""
-
-    def refuse(reason: str, fix: str = "leave out --use-replayssm", flag: str = "--use-replayssm") -> NoReturn:
-        raise _refusal("HC049", reason, fix, flag)
-
-    if not args.use_replayssm:
-        return
-    flashinfer, drafts, buffer = (
-        args.mamba_backend == "flashinfer",
-        args.num_speculative_tokens,
-        args.replayssm_buffer_len,
-    )
-    recovers = rules.recovers_kda and family_rule(model).records is not None if model.state is not None else False
-    if not rules.replayssm:
-        first = RELEASES.oldest_with("replayssm", True)
-        refuse(f"vLLM {args.engine_version or rules.version} has no ReplaySSM", with_release(first))
-    if model.architecture not in NEMOTRON and not (recovers and model.architecture in RECOVERING):
-        refuse(f"{model.architecture} does not run ReplaySSM")
-    if mode == "all":
-        refuse("ReplaySSM does not run with --mamba-cache-mode all", Write("--mamba-cache-mode", "align"))
-    if flashinfer and not rules.replays_flashinfer:
-        refuse("ReplaySSM runs on Triton kernels alone", Write("--mamba-backend", "triton"))
-    if flashinfer and rules.replay_buffer_most and buffer > rules.replay_buffer_most:
-        most = rules.replay_buffer_most
-        refuse(
-            f"FlashInfer ReplaySSM takes a buffer of {most} steps at most",
-            Write("--replayssm-buffer-len", most),
-            "--replayssm-buffer-len",
-        )
-    if recovers and drafts:
-        if args.pipeline_parallel_size > 1:
-            refuse("KDA does not recover drafts in pipeline stages", "write -pp 1, or leave out --use-replayssm")
-        if mode == "align" and not on_v2:
-            refuse(
-                "KDA recovers drafts beside cached prefixes under model runner V2 alone, which does not serve here",
-                "add --no-enable-prefix-caching",
-            )
-        return
-    if drafts and not rules.replays_drafts:
-        refuse("ReplaySSM does not run with speculation")
-    if drafts and mode == "align":
-        refuse("ReplaySSM with speculation does not run with prefix caching", "add --no-enable-prefix-caching")
-    if drafts and buffer < 1 + drafts:
-        refuse(
-            f"ReplaySSM needs a buffer of 1 + {drafts} steps",
-            Write("--replayssm-buffer-len", 1 + drafts),
-            "--replayssm-buffer-len",
-        )
-    if drafts and not flashinfer:
-        refuse("Triton ReplaySSM does not run with speculation", Write("--mamba-backend", "flashinfer"))
-    if flashinfer and mode == "align":
-        refuse("FlashInfer ReplaySSM does not run with prefix caching", "add --no-enable-prefix-caching")
-    if not flashinfer and on_v2 and not rules.replays_on_v2:
-        other = "write --mamba-backend flashinfer, or " if rules.replays_flashinfer else ""
-        refuse("Triton ReplaySSM does not run on model runner V2", f"{other}set VLLM_USE_V2_MODEL_RUNNER=0")

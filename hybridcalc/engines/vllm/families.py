@@ -64,17 +64,16 @@ class ModelClass(NamedTuple):
 
 
 _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
-_NEMOTRON = _MAMBA2._replace(mtp_layers=1)
 _MAMBA1 = ModelClass(caches_all=True, default_chunk=True)
 _QWEN = ModelClass(checkpoint="gdn", mtp_layers=1)
 _GLM = ModelClass(first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1, indexed=True, fp8_on_blackwell=True)
 _QWEN4 = _QWEN._replace(first="0.29.0", indexed=True, embedded_state=True)
 
 CLASSES: dict[str, ModelClass] = {
-    "NemotronHForCausalLM": _NEMOTRON,
-    "NemotronHPuzzleForCausalLM": _NEMOTRON,
-    "NemotronH_Nano_VL_V2": _NEMOTRON,
-    "NemotronH_Nano_Omni_Reasoning_V3": _NEMOTRON,
+    "NemotronHForCausalLM": _MAMBA2,
+    "NemotronHPuzzleForCausalLM": _MAMBA2,
+    "NemotronH_Nano_VL_V2": _MAMBA2,
+    "NemotronH_Nano_Omni_Reasoning_V3": _MAMBA2,
     "GraniteMoeHybridForCausalLM": _MAMBA2._replace(class_omits_drafts=True),
     "FalconH1ForCausalLM": _MAMBA2._replace(class_omits_drafts=True, attention_first=True),
     "Zamba2ForCausalLM": _MAMBA2._replace(class_omits_drafts=True, attention_first=True),

@@ -80,6 +80,7 @@ FLAGS = (
     Flag("cpu_offload_gb", ("--cpu-offload-gb",), "float", -1, 2**20),
     Flag("language_model_only", ("--language-model-only",), "switch"),
     Flag("mm_encoder_tp_mode", ("--mm-encoder-tp-mode",), "str", choices=("weights", "data")),
+    Flag("performance_mode", ("--performance-mode",), "str", choices=("balanced", "interactivity", "throughput")),
 )
 
 ELSEWHERE = (
@@ -143,7 +144,7 @@ _OTHER = """
     moe-backend monokernel nnodes node-rank numa-bind numa-bind-cpus numa-bind-nodes offload-backend
     offload-group-size offload-num-in-group offload-params offload-prefetch-step optimization-level
     otlp-traces-endpoint override-attention-dtype override-generation-config per-request-spec-decode-metrics
-    performance-mode pooler-config port prefill-context-parallel-size prefill-schedule-interval
+    pooler-config port prefill-context-parallel-size prefill-schedule-interval
     prefix-caching-hash-algo profiler-config pt-load-map-location quantization-config
     ray-workers-use-nsight reasoning-config reasoning-effort-map reasoning-parser reasoning-parser-plugin
     renderer-num-workers response-role return-sampling-mask return-tokens-as-token-ids revision root-path runner

@@ -130,7 +130,16 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
             asked = f"--attention-backend {args.attention_backend[:40]}"
             fix = f"one of {', '.join(FIXED_BACKENDS)}"
             raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=fix, flag="--attention-backend")
-        return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
+        latent = isinstance(model.attention, LatentKV)
+        if latent != name.endswith("MLA"):
+            raise Refusal(
+                f"{name} reads {'plain heads' if latent else 'latent rows'} alone, which {model.name} has none of",
+                stage="initialize_model",
+                rule="HC047",
+                fix="leave out --attention-backend",
+                flag="--attention-backend",
+            )
+        return _named(name, args)
     major, kv = args.capability[0], args.kv_cache_dtype
     if kv in PACKED:
         if isinstance(model.attention, LatentKV) or PACKED[kv].capability not in (0, major):
@@ -143,22 +152,25 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
                 fix=Write("--kv-cache-dtype", "fp8"),
                 flag="--kv-cache-dtype",
             )
-        name = PACKED[kv].backend
-        return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
+        return _named(PACKED[kv].backend, args)
     if isinstance(model.attention, LatentKV):
         if model.attention.indexer is not None:
             return _sparse_backend(model.attention, kv, major, rules)
         if major == 10:
-            return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
-        if kv.startswith("fp8") and rules.latent_fp8_triton:
-            return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
-        return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
+            return _named("FLASHINFER_MLA", args)
+        triton = major != 9 or (kv.startswith("fp8") and rules.latent_fp8_triton)
+        return _named("TRITON_MLA" if triton else "FLASH_ATTN_MLA", args)
     heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
     if model_dtype == "float32" or kv == "fp8_e5m2":
-        return Backend("TRITON_ATTN", 16, FREE_LAYOUTS)
-    if major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS:
-        return Backend("FLASHINFER", 16, FLASHINFER_LAYOUTS)
-    return Backend("FLASH_ATTN", 16, FREE_LAYOUTS)
+        return _named("TRITON_ATTN", args)
+    wide = major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS
+    return _named("FLASHINFER" if wide or (kv.startswith("fp8") and major != 9) else "FLASH_ATTN", args)
+
+
+def _named(name: str, args: EngineArgs) -> Backend:
+    """A backend by its name. FlashInfer reads heads first on compute capability 10.x alone."""
+    heads_first = name == "FLASHINFER" and args.capability[0] == 10
+    return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if heads_first else FREE_LAYOUTS)
 
 
 def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet) -> Backend:

@@ -46,6 +46,7 @@ from hybridcalc.engines.vllm.pages import (
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
+from hybridcalc.engines.vllm.runner import batches_in_flight, on_runner_v2
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -85,7 +86,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    check_configuration(model, args, rules, kind, model_dtype=model_dtype, caching=caching, mode=mode)
+    on_v2 = on_runner_v2(args, rules, kind, mode=mode)
+    check_configuration(model, args, rules, kind, model_dtype=model_dtype, caching=caching, mode=mode, on_v2=on_v2)
     length = model_length(model, args)
     settled |= {
         "model_dtype": f"torch.{model_dtype}",
@@ -180,7 +182,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         checkpoints=int(checkpoint_grid(model, args, kind, rules) is not None),
         dcp=args.decode_context_parallel_size,
         window=model.window or 0,
-        in_flight_tokens=_in_flight_tokens(args),
+        in_flight_tokens=batches_in_flight(args, rules, on_v2=on_v2) * args.batched_tokens,
         kernel=windows.kernel_of(original) if kind.conv_windows else 0,
     )
     if len(stages) > 1:
@@ -415,11 +417,6 @@ def _printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int)
         return int(blocks / per_request * length)
     shortest = min(group.block for group in ready.groups)
     return blocks // len(ready.groups) * shortest * ready.args.decode_context_parallel_size
-
-
-def _in_flight_tokens(args: EngineArgs) -> int:
-    """Tokens scheduled and not yet settled: two batches overlap under asynchronous scheduling, one a pipeline stage."""
-    return max(2, args.pipeline_parallel_size) * args.batched_tokens
 
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:

@@ -41,7 +41,8 @@ class RuleSet(NamedTuple):
     lacks something; ``runner_v2_lacks``: what it lacks.
     Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``override_checked``: the memory check
     counts the blocks of an override; ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that
-    cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot.
+    cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot;
+    ``in_flight_batches``: windows hold the blocks of every batch in flight, not of one.
     Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
@@ -97,6 +98,7 @@ class RuleSet(NamedTuple):
     null_block_reserved: bool = False
     layouts_refused: bool = False
     one_buffer: bool = False
+    in_flight_batches: bool = False
     utilization_percent: int = 90
     graphs_charged: bool = False
     batch_16k: bool = False
@@ -149,6 +151,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.26.0", "context_parallel_groups", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.26.0", "fine_hits", True, HITS),
     Change("0.26.0", "sparse_retention", True, HITS),
+    Change("0.26.0", "in_flight_batches", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
     Change("0.26.0", RECORDED, True, RESULTS),
     Change("0.27.0", "latent_block", True, BLOCKS),
     Change("0.27.0", "latent_fp8_triton", True, "platforms/cuda.py"),

@@ -1,0 +1,141 @@
+"""What vLLM's start-up checks before it builds a model, and how many batches it keeps in flight.
+
+Results of vLLM's own classes for the refusals (0.32.0 and 0.33.0), and of config/vllm.py of each release.
+"""
+
+from typing import Any
+
+import pytest
+
+from hybridcalc import Architecture, load_model
+from hybridcalc.engines.vllm import EngineArgs, Refusal
+from hybridcalc.engines.vllm.planner import Prepared, prepare
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
+MTP = {"method": "mtp", "num_speculative_tokens": 2}
+KIMI, NANO = "kimi-linear-48b-a3b", "nemotron-nano-9b-v2"
+
+
+def started(model: str | Architecture, **given: Any) -> Prepared:
+    loaded = load_model(model) if isinstance(model, str) else model
+    return prepare(loaded, EngineArgs(**{"max_model_len": 8192} | given))
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "dcp", "starts"),
+    [
+        ("qwen3.5-27b", 8, 2, True),
+        ("qwen3.5-27b", 8, 4, False),
+        ("qwen3.5-27b", 4, 2, False),
+        ("granite-4-h-small", 16, 2, True),
+        (KIMI, 8, 8, True),
+        (KIMI, 8, 3, False),
+        ("mamba-2.8b", 8, 2, False),
+    ],
+)
+def test_context_parallelism_shares_out_copies_of_heads(model: str, tp: int, dcp: int, starts: bool) -> None:
+    """4 KV heads on 8 ranks are there twice: 2 ranks share one, 4 are refused. Latent rows take what divides."""
+    asked = {"tensor_parallel_size": tp, "decode_context_parallel_size": dcp}
+    if starts:
+        assert started(model, **asked).held.dcp == dcp
+        return
+    with pytest.raises(Refusal, match="decode context parallel size") as caught:
+        started(model, **asked)
+    assert caught.value.stage == "create_engine_config"
+
+
+def test_mtp_of_nemotron_wants_layers_in_the_config() -> None:
+    """A config without num_nextn_predict_layers: unsupported speculative method."""
+    with pytest.raises(Refusal, match="has no MTP layers"):
+        started(NANO, speculative_config=MTP)
+    assert started("qwen3-next-80b-a3b", speculative_config=MTP).settled["num_speculative_tokens"] == 2
+
+
+@pytest.mark.parametrize(("model", "backend"), [(KIMI, "FLASH_ATTN"), (KIMI, "FLASHINFER"), (NANO, "TRITON_MLA")])
+def test_backends_read_their_own_rows(model: str, backend: str) -> None:
+    """Backends of MLA take no plain heads, and the others no latent rows."""
+    with pytest.raises(Refusal, match=f"^{backend} reads "):
+        started(model, attention_backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "layout"),
+    [
+        ({"attention_backend": "FLASHINFER"}, "FLASHINFER", "LBNHC"),
+        ({"gpu_capability": "10.0"}, "FLASHINFER", "LBHNC"),
+        ({"gpu_capability": "8.9", "kv_cache_dtype": "fp8"}, "FLASHINFER", "LBNHC"),
+        ({"gpu_capability": "8.9"}, "FLASH_ATTN", "LBNHC"),
+        ({"kv_cache_dtype": "fp8"}, "FLASH_ATTN", "LBNHC"),
+    ],
+)
+def test_backend_and_layout_by_gpu(given: dict[str, Any], names: str, layout: str) -> None:
+    """FlashAttention reads fp8 KV on Hopper alone; FlashInfer wants heads first on compute capability 10.x alone."""
+    ready = started("falcon-h1-0.5b", **given)
+    assert (ready.settled["attention_backends"][0], ready.layout) == (names, layout)
+
+
+def test_a_step_holds_what_is_scheduled() -> None:
+    """max_num_batched_tokens below max_num_seqs, or below the length without chunked prefill, does not start."""
+    with pytest.raises(Refusal, match="are fewer than max_num_seqs 256"):
+        started(NANO, max_num_batched_tokens=128, max_num_seqs=256)
+    with pytest.raises(Refusal, match="holds no request of 8,192"):
+        started(NANO, max_num_batched_tokens=4096, enable_chunked_prefill=False, enable_prefix_caching=False)
+    assert started(NANO, max_num_batched_tokens=128).args.seqs == 128
+
+
+def test_throughput_doubles_the_defaults_of_a_batch() -> None:
+    """--performance-mode throughput: twice the sequences and tokens that are not given."""
+    args = EngineArgs(gpu_memory_gib=80, performance_mode="throughput")
+    assert (args.seqs, args.batched_tokens) == (2048, 16384)
+    assert EngineArgs(gpu_memory_gib=80, performance_mode="throughput", max_num_seqs=64).seqs == 64
+    assert EngineArgs(max_num_seqs=2, max_model_len=512).batched_tokens == 1024
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "batches"),
+    [
+        ("0.25.1", {}, 1),
+        ("0.26.0", {}, 2),
+        ("0.28.0", {"pipeline_parallel_size": 2}, 2),
+        ("0.28.0", {"speculative_config": NGRAM}, 1),
+        ("0.33.0", {"speculative_config": NGRAM}, 2),
+        ("0.33.0", {"pipeline_parallel_size": 2}, 3),
+        ("0.33.0", {"pipeline_parallel_size": 2, "env": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}, 2),
+    ],
+)
+def test_windows_hold_the_batches_in_flight(version: str, given: dict[str, Any], batches: int) -> None:
+    """One batch before 0.26; then two with asynchronous scheduling, and one more than the stages under runner V2."""
+    ready = started(NANO, engine_version=version, max_num_batched_tokens=2048, **given)
+    assert ready.held.in_flight_tokens == batches * 2048
+
+
+REPLAY = {"use_replayssm": True, "enable_prefix_caching": False}
+CONNECTOR = {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "why"),
+    [
+        (KIMI, {"speculative_config": NGRAM, "mamba_backend": "flashinfer"}, "on Triton kernels alone"),
+        (KIMI, {"mamba_backend": "triton"}, "does not run on model runner V2"),
+        (NANO, {"mamba_backend": "flashinfer", **CONNECTOR}, "does not run with KV connectors"),
+    ],
+)
+def test_what_replayssm_does_not_run_with(model: str, given: dict[str, Any], why: str) -> None:
+    """Its own kernels, runner and pages, release by release."""
+    with pytest.raises(Refusal, match=why):
+        started(model, **REPLAY, **given)
+
+
+def test_nemotron_with_pictures_replays_nothing() -> None:
+    vision = load_model(NANO)._replace(architecture="NemotronH_Nano_VL_V2")
+    with pytest.raises(Refusal, match="does not run ReplaySSM"):
+        started(vision, **REPLAY, mamba_backend="flashinfer")
+
+
+def test_recovery_of_drafts_runs_beside_connectors_once_its_records_lie_outside() -> None:
+    """From 0.33 the records of drafts are no part of a page, so connectors transfer it as any other."""
+    given = {**REPLAY, **CONNECTOR, "speculative_config": NGRAM}
+    assert started(KIMI, **given).held.drafts == 0
+    with pytest.raises(Refusal, match="does not run with KV connectors"):
+        started(KIMI, engine_version="0.32.0", **given)
