@@ -1,6 +1,7 @@
 """Compile presets/models/*.yaml and presets/gpus/*.yaml into the JSON that the package carries.
 
-What only weights follow from goes into a file of its own, weights.json, which a plan of given memory does not load.
+What only weights follow from goes into a file of its own, weights.json. A checkpoint there says its method of
+quantisation in words, which a plan shows without reading how each module is stored.
 
 python tools/compile_presets.py            write hybridcalc/presets/models.json, weights.json and gpus.json
 python tools/compile_presets.py --check    exit 1 when they are not what the YAML says
@@ -16,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
+from hybridcalc.architecture.quantization_config import read_quantization
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +33,10 @@ def compiled(folder: str) -> dict[str, str]:
         preset = read(path.read_text(encoding="utf-8"), path.name)
         if path.stem != preset["id"]:
             sys.exit(f"{path.name}: holds the preset {preset['id']}")
+        for checkpoint in preset.get("checkpoints", ()):
+            if checkpoint.get("quantization"):
+                found = read_quantization({"quantization_config": checkpoint["quantization"]})
+                checkpoint["method"] = found.method if found is not None else ""
         presets[preset["id"]] = preset
     documents = {folder: presets}
     if folder == "models":

@@ -78,6 +78,15 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     return stored
 
 
+def how_stored(model: Architecture, quantization: str | None) -> str:
+    """The method by which the checkpoint that is meant is quantised; empty where nothing says. Raises InputError."""
+    listed = _listed(model) if model.config is None and not quantization else None
+    if listed is not None:
+        return str(listed.get("method", ""))
+    stored = checkpoint_of(model, quantization)
+    return stored.quantization.method if stored.quantization is not None else stored.marked
+
+
 def quantised_releases(model: Architecture) -> list[str]:
     """Checkpoints of a preset that are known to be quantised, as listed; none for a model that is no preset's, and for
     one that is meant as quantised already.

@@ -5,7 +5,6 @@ An engine says in its own module `view` what its plans come to (`Facts`); one wi
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -209,16 +208,13 @@ def inputs(
 
 def _stored(engine: Engine, model: "Architecture", args: Any) -> str:
     """The checkpoint, and how it is quantised, as far as that is known."""
-    from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
+    from hybridcalc.engines.checkpoints import how_stored, name_to_load
 
-    stored = None
-    with suppress(HybridcalcError):
-        stored = checkpoint_of(model, getattr(args, "quantization", None))
-    if stored is None:
+    try:
+        how = how_stored(model, getattr(args, "quantization", None))
+    except HybridcalcError:
         return model.name
-    how = engine.stored_as(model) or (stored.quantization.method if stored.quantization else stored.marked)
-    how = how or short_dtype(model.model_dtype)
-    return f"{name_to_load(model)} ({how})"
+    return f"{name_to_load(model)} ({engine.stored_as(model) or how or short_dtype(model.model_dtype)})"
 
 
 def plan_pictures(engine: Engine, plan: Answer, now: str = "as planned") -> Mapping[str, "Callable[[], Picture]"]:

@@ -414,3 +414,4 @@ ASKS = frozenset({"--help", "--help=all", "-h", "--usage", "--version", "--list-
 """Flags with which a program says something of itself and ends."""
 SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
 """How a line begins that only speaks of something."""
+PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")

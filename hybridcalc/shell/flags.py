@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, quoted
-from hybridcalc.shell import is_unresolved
+from hybridcalc.shell import Word, is_unresolved
 
 MOST_UNKNOWN = 100
 """Names no list has, in one command; each is compared with every name there is."""
@@ -353,3 +353,25 @@ def _object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+MOST_BEFORE = 24
+"""Words from an interpreter to the module it runs, at most."""
+_PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
+
+
+def python_module(words: Sequence[Word], at: int) -> tuple[str, int]:
+    """The module an interpreter runs, and where the module's own words begin; an empty name where it runs none."""
+    for _ in range(MOST_BEFORE):
+        if at >= len(words) or not (words[at].startswith("-") or words[at].why):
+            break
+        module = _PYTHON_MODULE.fullmatch(words[at])
+        at += 2 if words[at] in ("-X", "-W") else 1
+        if module is not None:
+            return (module[1], at) if module[1] else ("".join(words[at : at + 1]), at + 1)
+    return "", at
+
+
+def base(word: str) -> str:
+    """A program's name without its path, and without what Windows adds to it."""
+    return (re.split(r"[/\\]", word)[-1] if "\\" in word else word.rpartition("/")[2]).removesuffix(".exe")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from hybridcalc.shell import ASKS, PRINTS, SAID, SILENT, Place, Setting, Text, Word, assignment, prose, spend
-from hybridcalc.shell.parse import PYTHON, as_text, base, python_module
+from hybridcalc.shell import ASKS, PRINTS, PYTHON, SAID, SILENT, Place, Setting, Text, Word, assignment, prose, spend
+from hybridcalc.shell.flags import base, python_module
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 RUNTIMES = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
@@ -133,7 +133,7 @@ class Launchers:
         """Names of engines and of programs that are theirs alone: a text with none of them starts none."""
         self.spoken = re.compile("|".join(map(re.escape, self.names)))
         """A text that may be about an engine."""
-        self.starting = re.compile("|".join(dict.fromkeys(map(as_text, self._programs))))
+        self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
         """A text that may start an engine."""
         repositories = [re.escape(repository) for starter in starters.values() for repository in starter.own_images]
         self.telling = re.compile("|".join((self.starting.pattern, *repositories)))
@@ -434,3 +434,11 @@ def _script(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Inner | 
             return Inner(words[at + 1].characters, tuple(words[at + 3 :]), env)
         at += 2 if words[at] in ("-o", "+o", "-O") else 1
     return None
+
+
+def _as_text(program: tuple[str, ...]) -> str:
+    """A pattern of texts that may start a program; of a module the first two names are enough."""
+    blanks = r"\s+"
+    if program[0] == "python":
+        return rf"\b{re.escape('.'.join(program[2].split('.')[:2]))}\b"
+    return rf"\b{blanks.join(map(re.escape, program))}\b"

@@ -8,7 +8,7 @@ would expand keeps its text and comes marked. Here-documents are not read.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,10 +35,6 @@ _ESCAPES = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "'": "'", '"': '"', "?": "?",
 }  # fmt: skip
-MOST_BEFORE = 24
-"""Words from an interpreter to the module it runs, at most."""
-PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
-_PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
 
 
 class Token(NamedTuple):
@@ -289,28 +285,3 @@ def _find(text: str, char: str, at: int) -> int:
 def _unbalanced(text: str, at: int) -> InputError:
     closing = {"(": ")", "{": "}"}.get(text[at], text[at])
     return InputError(f"no closing {closing} for {quoted(text[at:])}", fix="close it, or quote it")
-
-
-def python_module(words: Sequence[Word], at: int) -> tuple[str, int]:
-    """The module an interpreter runs, and where the module's own words begin; an empty name where it runs none."""
-    for _ in range(MOST_BEFORE):
-        if at >= len(words) or not (words[at].startswith("-") or words[at].why):
-            break
-        module = _PYTHON_MODULE.fullmatch(words[at])
-        at += 2 if words[at] in ("-X", "-W") else 1
-        if module is not None:
-            return (module[1], at) if module[1] else ("".join(words[at : at + 1]), at + 1)
-    return "", at
-
-
-def base(word: str) -> str:
-    """A program's name without its path, and without what Windows adds to it."""
-    return (re.split(r"[/\\]", word)[-1] if "\\" in word else word.rpartition("/")[2]).removesuffix(".exe")
-
-
-def as_text(program: tuple[str, ...]) -> str:
-    """A pattern of texts that may start a program; of a module the first two names are enough."""
-    blanks = r"\s+"
-    if program[0] == "python":
-        return rf"\b{re.escape('.'.join(program[2].split('.')[:2]))}\b"
-    return rf"\b{blanks.join(map(re.escape, program))}\b"

@@ -19,6 +19,8 @@ from hybridcalc.architecture.presets import (
     shipped_config,
     shipped_presets,
 )
+from hybridcalc.architecture.quantization_config import read_quantization
+from hybridcalc.engines.checkpoints import how_stored
 from hybridcalc.errors import ModelNotFound
 from hybridcalc.hardware import shipped_gpus
 
@@ -33,8 +35,19 @@ def test_every_model_file_passes_the_schema_and_is_named_after_its_id(path: Path
     """pydantic checks each YAML here, so that the command line need not."""
     preset = read_preset(path.read_text(encoding="utf-8"), path.name)
     assert preset["id"] == path.stem
-    kept = {"config": shipped_config(path.stem), "checkpoints": shipped_checkpoints(path.stem)}
+    listed = [{key: each[key] for key in each if key != "method"} for each in shipped_checkpoints(path.stem)]
+    kept = {"config": shipped_config(path.stem), "checkpoints": listed}
     assert preset == shipped_presets()[path.stem] | {key: value for key, value in kept.items() if value}
+
+
+@pytest.mark.parametrize("name", sorted(shipped_presets()))
+def test_a_listed_checkpoint_says_how_it_is_quantised(name: str) -> None:
+    """A plan shows the method without reading what it makes of each module; it is that of what is read."""
+    for each in shipped_checkpoints(name):
+        found = read_quantization({"quantization_config": each["quantization"]}) if each.get("quantization") else None
+        assert each.get("method") == (found.method if found is not None else None)
+        model = load_model(name)._replace(asked=each["id"])
+        assert how_stored(model, None) == each.get("method", "")
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
