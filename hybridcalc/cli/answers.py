@@ -5,7 +5,7 @@ then hands over its view and its document as functions: only what is wanted is m
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -155,7 +155,7 @@ def show(
     document: Callable[[], Mapping[str, Any]],
     *,
     text: Callable[[], None] | None = None,
-    rows: "Callable[[], Sequence[Mapping[str, Any]]] | None" = None,
+    rows: "Callable[[], Iterable[Mapping[str, Any]]] | None" = None,
 ) -> None:
     """Show an answer of ``command``; ``text`` prints it where its text is more than that of one view, ``rows`` are
     those of its CSV.

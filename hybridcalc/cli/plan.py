@@ -5,7 +5,7 @@ engine takes works here; what follows ``--`` is a whole launch line.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
@@ -345,14 +345,14 @@ def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_fo
     marked = mark_front(list(with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
 
-    def rows() -> list[dict[str, Any]]:
-        return [point.to_dict(axes, how.names) for point in marked]
+    def rows() -> Iterator[dict[str, Any]]:
+        return (point.to_dict(axes, how.names) for point in marked)
 
     answers.show(
         "plan",
         asked_for if starts else asked_for.undrawn(),
         lambda: sweep_view(engine, model.name, axes, marked, work, estimated=estimated),
-        lambda: {"sweep": rows()},
+        lambda: {"sweep": list(rows())},
         rows=rows,
     )
     if not starts:

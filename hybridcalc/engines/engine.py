@@ -7,7 +7,7 @@ in the user's words. What ranks share and hold of weights is searched in ranks.p
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag, FlagTable
 
 
+_exists = cache(find_spec)  # every point of a sweep asks
 WEIGHTS_BUDGET = "weights_budget_gib"
 """Under this name a refusal of weights that do not fit carries what they would have to fit into."""
 
@@ -77,7 +78,7 @@ class Engine:
 
     def offers(self, name: str) -> bool:
         """Whether the engine's folder has a module of that name."""
-        return find_spec(f"{self.folder}.{name}") is not None
+        return _exists(f"{self.folder}.{name}") is not None
 
     @property
     def flags(self) -> "FlagTable":
@@ -168,7 +169,8 @@ class Engine:
         if shared:
             given = {**given, "tp_size": shared}
         fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
-        args = replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+        changed = {field: value for field, value in fields.items() if hasattr(args, field)}
+        args = replace(args, **changed) if changed else args
         if card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
             from hybridcalc.hardware import gpus_in_words
 

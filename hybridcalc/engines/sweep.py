@@ -244,7 +244,7 @@ def mark_front(points: Sequence[Point]) -> list[Point]:
         if point.tokens > most:
             front.add((point.requests, point.tokens))
             most = point.tokens
-    return [p._replace(best=not p.refusal and (p.requests, p.tokens) in front) for p in points]
+    return [p._replace(best=True) if not p.refusal and (p.requests, p.tokens) in front else p for p in points]
 
 
 def _check_names(names: Iterable[str], table: FlagTable, memory_name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 SCHEMA_VERSION = 2
@@ -43,10 +43,13 @@ def _indented(value: Any, depth: int) -> str:
     return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n" + " " * depth)
 
 
-def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The points of a sweep as CSV, one a line, under their names; there is at least one."""
+def print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
+    """The points of a sweep as CSV, one a line as it comes, under their names; there is at least one."""
     import csv
 
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+    points = iter(rows)
+    first = next(points)
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(first), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow(first)
+    writer.writerows(points)

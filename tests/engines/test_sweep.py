@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +30,7 @@ from hybridcalc.engines.sweep import (
 )
 from hybridcalc.engines.vllm.flags import TABLE as VLLM
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
+from hybridcalc.output.document import print_csv
 from hybridcalc.shell.flags import Flag, FlagTable
 
 
@@ -164,6 +165,25 @@ def test_the_front_is_what_no_other_point_dominates(found: list[Point]) -> None:
     marked = mark_front(found)
     assert [point._replace(best=False) for point in marked] == found
     assert [point.best for point in marked] == [not point.refusal and not dominated(point) for point in found]
+
+
+def test_points_off_the_front_are_kept_and_not_copied() -> None:
+    """240,000 of them lie in memory once."""
+    points = [Point(("1",), 1, 10, 1, "", ""), Point(("2",), 1, 20, 2, "", ""), Point(("3",), 0, 0, 0, "", "no")]
+    marked = mark_front(points)
+    assert [point.best for point in marked] == [False, True, False]
+    assert marked[0] is points[0]
+    assert marked[2] is points[2]
+
+
+def test_rows_are_printed_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"a": 1}
+        assert capsys.readouterr().out == "a\n1\n"
+        yield {"a": 2}
+
+    print_csv(rows())
+    assert capsys.readouterr().out == "2\n"
 
 
 TOY = FlagTable(
