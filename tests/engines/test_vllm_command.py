@@ -165,7 +165,7 @@ def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> No
     "arguments",
     [
         "--served-model-name a b c",
-        '--kv-events-config \'{"publisher": "zmq"}\'',
+        '--reasoning-config \'{"publisher": "zmq"}\'',
         "--limit-mm-per-prompt.image 3",
         "--allowed-origins '[\"*\"]'",
         "--no-trust-remote-code",

@@ -192,7 +192,6 @@ def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(
         {"prefix_cache_retention_interval": None},
         {"prefix_cache_retention_interval": 0, "model": "llama-3-8b"},
         {"prefix_cache_retention_interval": 1040 * 512, "enable_prefix_caching": False},
-        {"prefix_cache_retention_interval": 7, "engine_version": "0.28.0"},
     ],
 )
 def test_an_interval_that_is_none_of_this_starts(flags: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ FROM_ON = {
 
 UNTIL = {
     "least_block": "0.20.0", "block_forgotten": "0.20.0", "tokens_of_pool": "0.20.1", "all_by_default": "0.28.0",
-    "caching_warned": "0.28.0", "modes": "0.32.0",
+    "caching_warned": "0.28.0", "modes": "0.32.0", "events_without_hybrids": "0.20.0", "connectors_opt_in": "0.22.0",
 }  # fmt: skip
 
 

@@ -295,16 +295,56 @@ def test_a_replayed_state_of_another_dtype_is_not_called_ignored() -> None:
     assert replace(args, use_replayssm=False) != args
 
 
+def connected(name: str, release: str, **given: Any) -> vllm.Plan:
+    args = EngineArgs(engine_version=release, max_num_seqs=8, kv_transfer_config={"kv_connector": name}, **given)
+    return plan(load_model("qwen3.5-27b"), args, available_bytes=60 * 2**30)
+
+
 @pytest.mark.parametrize(
-    ("name", "release", "said"),
+    ("name", "release", "keeps"),
     [
-        ("MooncakeConnector", "0.28.0", False), ("MooncakeConnector", "0.27.0", True),
-        ("MoRIIOConnector", "0.29.0", True), ("MoRIIOConnector", "0.30.0", False),
-        ("NixlConnector", "0.18.0", False), ("SomebodysConnector", "0.33.0", True),
+        ("MooncakeStoreConnector", "0.22.0", True), ("MoRIIOConnector", "0.29.0", False),
+        ("MoRIIOConnector", "0.30.0", True), ("P2pNcclConnector", "0.27.0", False),
+        ("NixlConnector", "0.22.1", True), ("NixlConnector", "0.21.0", False),
     ],
 )  # fmt: skip
-def test_connectors_keep_hybrids_from_the_release_where_that_was_read(name: str, release: str, said: bool) -> None:
-    """Of any other it is said that nothing is known."""
-    args = EngineArgs(engine_version=release, kv_transfer_config={"kv_connector": name}, max_num_seqs=8)
-    made = plan(load_model("qwen3.5-27b"), args, available_bytes=60 * 2**30)
-    assert any("keeps hybrid caches is not known" in finding.message for finding in made.findings) is said
+def test_connectors_keep_hybrids_from_their_release_on(name: str, release: str, keeps: bool) -> None:
+    """SupportsHMA of each release; before 0.22 every connector turns the hybrid manager off."""
+    if keeps:
+        assert not [f for f in connected(name, release).findings if "not known" in f.message]
+        return
+    with pytest.raises(Refusal, match="turns the hybrid manager off"):
+        connected(name, release)
+
+
+def test_before_0_22_connectors_keep_hybrids_where_the_manager_is_asked_for() -> None:
+    """--no-disable-hybrid-kv-cache-manager; a connector that does not know the manager refuses it all the same."""
+    assert connected("NixlConnector", "0.21.0", disable_hybrid_kv_cache_manager=False).num_blocks
+    with pytest.raises(Refusal, match=r"^OffloadingConnector of --kv-transfer-config turns"):
+        connected("OffloadingConnector", "0.20.2", disable_hybrid_kv_cache_manager=False)
+
+
+def test_of_any_other_connector_it_is_said_that_nothing_is_known() -> None:
+    found = connected("SomebodysConnector", "0.33.0").findings
+    assert any("keeps hybrid caches is not known" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "off"),
+    [
+        ({"kv_offloading_size": 8.0, "engine_version": "0.20.2"}, r"--kv-offloading-size \(OffloadingConnector\)"),
+        ({"kv_offloading_size": 8.0, "engine_version": "0.21.0"}, ""),
+        ({"kv_offloading_size": 8.0, "engine_version": "0.19.0", "env": {"VLLM_USE_SIMPLE_KV_OFFLOAD": "1"}}, ""),
+        ({"kv_events_config": {}, "engine_version": "0.19.0"}, "--kv-events-config"),
+        ({"kv_events_config": {}, "engine_version": "0.20.0"}, ""),
+    ],
+)
+def test_offloading_and_events_keep_hybrids_by_release(given: dict[str, Any], off: str) -> None:
+    """OffloadingConnector keeps caches of several kinds from 0.21 on; KV events from 0.20 on."""
+    args = EngineArgs(**{"max_num_seqs": 8, "max_model_len": 8192} | given)
+    model = load_model("qwen3.5-27b")
+    if not off:
+        assert plan(model, args, available_bytes=60 * 2**30).num_blocks
+        return
+    with pytest.raises(Refusal, match=off):
+        plan(model, args, available_bytes=60 * 2**30)

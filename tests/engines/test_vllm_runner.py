@@ -10,6 +10,7 @@ import pytest
 from hybridcalc import Architecture, load_model
 from hybridcalc.engines.vllm import EngineArgs, Refusal
 from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.releases import RELEASES
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
 MTP = {"method": "mtp", "num_speculative_tokens": 2}
@@ -139,3 +140,41 @@ def test_recovery_of_drafts_runs_beside_connectors_once_its_records_lie_outside(
     assert started(KIMI, **given).held.drafts == 0
     with pytest.raises(Refusal, match="does not run with KV connectors"):
         started(KIMI, engine_version="0.32.0", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"kv_cache_dtype": "int8_per_token_head"}, "0.20.0"),
+        ({"kv_cache_dtype": "int4_per_token_head"}, "0.25.0"),
+        ({"kv_cache_dtype": "nvfp4_4over6", "gpu_capability": "10.0"}, "0.28.0"),
+        ({"mamba_backend": "flashinfer"}, "0.20.0"),
+        ({"prefix_match_unit": 16}, "0.26.0"),
+        ({"prefix_cache_retention_interval": None}, "0.29.0"),
+    ],
+)
+def test_arguments_that_a_release_does_not_have(given: dict[str, Any], first: str) -> None:
+    """The command line refuses them, so no plan is made."""
+    before = RELEASES.versions[RELEASES.versions.index(first) - 1] if first in RELEASES.versions else "0.24.0"
+    with pytest.raises(Refusal, match=f"the first version that has it is {first}$") as caught:
+        started(NANO, engine_version=before, **given)
+    assert caught.value.release == first
+    assert started("falcon-h1-0.5b", engine_version=first, **given)
+
+
+@pytest.mark.parametrize(
+    ("model", "before", "first"),
+    [("Qwen3_5ForCausalLM", "0.27.0", "0.28.0"), ("BailingMoeV2_5ForCausalLM", "0.25.1", "0.26.0")],
+)
+def test_classes_whose_mtp_came_later(model: str, before: str, first: str) -> None:
+    """hf_config_override of config/speculative.py knows their config from then on."""
+    base = load_model("qwen3.5-27b" if model.startswith("Qwen") else "ling-2.6-flash")._replace(architecture=model)
+    with pytest.raises(Refusal, match=f"the first is {first}$"):
+        started(base, engine_version=before, speculative_config=MTP)
+    assert started(base, engine_version=first, speculative_config=MTP).held.drafts == 2
+
+
+def test_latent_rows_are_not_kept_in_fp8_e5m2() -> None:
+    """No backend of MLA lists it."""
+    with pytest.raises(Refusal, match="no backend of MLA reads it"):
+        started(KIMI, kv_cache_dtype="fp8_e5m2")

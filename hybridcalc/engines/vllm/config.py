@@ -20,7 +20,7 @@ AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
 KNOWN_ENVIRONMENT = frozenset({
     "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
-    "VLLM_PP_LAYER_PARTITION", "VLLM_ROCM_FP8_PADDING",
+    "VLLM_PP_LAYER_PARTITION", "VLLM_ROCM_FP8_PADDING", "VLLM_USE_SIMPLE_KV_OFFLOAD",
 })  # fmt: skip
 """Environment switches that change a figure or a refusal."""
 
@@ -78,12 +78,13 @@ class EngineArgs(Arguments):
     compilation_config: Mapping[str, Any] | None = None
     hf_overrides: Mapping[str, Any] | None = None
     enforce_eager: bool = False
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool | None = None
     enable_expert_parallel: bool = False
     enable_eplb: bool = False
     eplb_config: Mapping[str, Any] | None = None
     quantization: str | None = None
     kv_transfer_config: Mapping[str, Any] | None = None
+    kv_events_config: Mapping[str, Any] | None = None
     kv_offloading_size: float | None = None
     kv_offloading_backend: str | None = None
     cpu_offload_gb: float = 0
@@ -215,47 +216,3 @@ def check_arguments(args: EngineArgs) -> None:
 
 def check_together(args: EngineArgs) -> None:
     """Nothing: what arguments do to each other, the start-up itself refuses."""
-
-
-MOST_CONNECTORS = 64
-OFFLOADING_TO_LMCACHE = "LMCacheMPConnector"
-"""The connector of --kv-offloading-backend lmcache."""
-NO_HYBRIDS = frozenset({
-    "LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector", "ExampleConnector",
-})  # fmt: skip
-"""KV connectors that keep no caches of several kinds: they turn the hybrid manager off (0.28 to 0.33)."""
-
-
-def connectors(args: EngineArgs) -> tuple[str, ...]:
-    """The KV connectors that a launch brings in, those of a MultiConnector one by one."""
-    found, given = list[str](), [args.kv_transfer_config]
-    while given and len(found) < MOST_CONNECTORS:
-        config = given.pop()
-        name = config.get("kv_connector") if isinstance(config, Mapping) else None
-        if not isinstance(config, Mapping) or not isinstance(name, str):
-            continue
-        extra = config.get("kv_connector_extra_config")
-        inner = extra.get("connectors") if isinstance(extra, Mapping) and name == "MultiConnector" else None
-        if isinstance(inner, list):
-            given += inner
-        else:
-            found.append(name)
-    if args.kv_offloading_size and (args.kv_offloading_backend or "").lower() == "lmcache":
-        found.append(OFFLOADING_TO_LMCACHE)
-    return tuple(found)
-
-
-def without_hybrids(args: EngineArgs) -> str:
-    """What turns the hybrid manager off, in words: a flag, or a connector that keeps no hybrid caches; "" for none."""
-    if args.disable_hybrid_kv_cache_manager:
-        return "--disable-hybrid-kv-cache-manager"
-    found = next((name for name in connectors(args) if name in NO_HYBRIDS), "")
-    if found == OFFLOADING_TO_LMCACHE:
-        return f"--kv-offloading-backend lmcache ({found})"
-    return f"{found} of --kv-transfer-config" if found else ""
-
-
-def instead_of(off: str) -> str:
-    """What to do about that."""
-    own = ", or install an lmcache package whose own connector keeps hybrids" if OFFLOADING_TO_LMCACHE in off else ""
-    return f"leave it out{own}"

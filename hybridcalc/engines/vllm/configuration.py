@@ -12,25 +12,16 @@ from functools import lru_cache
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.presets import plain
+from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
-from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
+from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.engines.vllm.replay import check_replayssm
 from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 from hybridcalc.formulas import divisors
 
 MOST_DRAFTS = 1024
-KEEP_HYBRIDS = dict.fromkeys((
-    "NixlConnector", "NixlPullConnector", "NixlPushConnector", "OffloadingConnector", "SimpleCPUOffloadConnector",
-    "DecodeBenchConnector",
-), RELEASES.versions[0]) | {
-    "MooncakeConnector": "0.28.0", "MooncakeStoreConnector": "0.28.0", "ExampleHiddenStatesConnector": "0.28.0",
-    "MoRIIOConnector": "0.30.0", "HiSparseConnector": "0.31.0",
-}  # fmt: skip
-"""Those that are known to keep them, and the oldest release where that was read; of any other nothing is known here.
-Source: SupportsHMA of vLLM distributed/kv_transfer/kv_connector/v1/.
-"""
 MOST_RANKS_TRIED = 128
 SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
@@ -40,9 +31,35 @@ EXPERTS_ON_RANKS, LEAST_EXPERTS = ("Qwen3Next", "Qwen3_5Moe", "Lfm2Moe"), 16
 """How names of the classes begin that do not run on more ranks than they have experts."""
 
 
+LATER_ARGUMENTS = {
+    "mamba_backend": "0.20.0", "prefix_match_unit": "0.26.0", "kda_prefill_backend": "0.27.0",
+    "prefix_cache_retention_interval": "0.29.0",
+}  # fmt: skip
+"""Arguments -> the first release that has them, where it is not the oldest known here."""
+
+
 def check_choices(args: EngineArgs, rules: RuleSet) -> None:
-    """Raise Refusal for a value that the release's own arguments do not take: a cache mode, the dtype of a state."""
-    version = args.engine_version or rules.version
+    """Raise Refusal for an argument that the release does not have, or a value of one that it does not take: a cache
+    mode, the dtype of a state, a KV format.
+    """
+    version, given, plain = args.engine_version or rules.version, args.kv_cache_dtype, EngineArgs()
+    later = [
+        (f"--{name.replace('_', '-')}", first)
+        for name, first in LATER_ARGUMENTS.items()
+        if getattr(args, name) != getattr(plain, name)
+    ]
+    if given in PACKED:
+        later.append((f"--kv-cache-dtype {given}", PACKED[given].first))
+    for flag, first in later:
+        if is_later(first, RELEASES.counted(version)):
+            raise Refusal(
+                f"vLLM {version} has no {flag}: the first version that has it is {first}",
+                stage="create_engine_config",
+                rule="HC049",
+                fix=f"leave it out, or {with_release(first)}",
+                flag=flag.split()[0],
+                release=first,
+            )
     if rules.mode_all_refused or args.command_line:
         check_mode_all(args, rules)
     for flag, dtype in (
@@ -117,6 +134,14 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
 
             layers = joining_layers(model, args)
         return args, layers or 0
+    version = RELEASES.counted(args.engine_version or RELEASES.newest)
+    if kind.mtp_first and is_later(kind.mtp_first, version):
+        raise _refusal(
+            "HC049",
+            f"vLLM {version} does not draft with MTP layers of {model.architecture} yet: the first is {kind.mtp_first}",
+            f"use another speculative method, or {with_release(kind.mtp_first)}",
+            "--speculative-config",
+        )
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:
         raise _refusal(

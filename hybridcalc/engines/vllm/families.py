@@ -39,7 +39,8 @@ class ModelClass(NamedTuple):
     ("" for none). ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype; ``keeps_records``: one that
     keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
     ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where
-    the config names no number. ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
+    the config names no number; ``mtp_first``: the release that drafts with them first, where it is not the class's own.
+    ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
     ``indexed``: it may keep an index beside attention; ``embedded_state``: and a state of n-gram embeddings.
     ``fp8_on_blackwell``: auto is fp8 for its KV on compute capability 10.x, in the releases that say so.
     ``conv_windows``: convolutions are kept as windows of a few tokens, not as states.
@@ -56,6 +57,7 @@ class ModelClass(NamedTuple):
     default_chunk: bool = False
     ignores_window: bool = False
     mtp_layers: int = 0
+    mtp_first: str = ""
     runner_v2: bool = False
     indexed: bool = False
     embedded_state: bool = False
@@ -86,8 +88,8 @@ CLASSES: dict[str, ModelClass] = {
     "Qwen3NextForCausalLM": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
-    "Qwen3_5ForCausalLM": _QWEN._replace(first="0.27.0"),
-    "Qwen3_5MoeForCausalLM": _QWEN._replace(first="0.27.0"),
+    "Qwen3_5ForCausalLM": _QWEN._replace(first="0.27.0", mtp_first="0.28.0"),
+    "Qwen3_5MoeForCausalLM": _QWEN._replace(first="0.27.0", mtp_first="0.28.0"),
     "Qwen4ExpForConditionalGeneration": _QWEN4,
     "Qwen4ExpForCausalLM": _QWEN4,
     "InklingForConditionalGeneration": ModelClass(first="0.26.0", conv_windows=True),
@@ -99,7 +101,7 @@ CLASSES: dict[str, ModelClass] = {
     ),
     "Glm5NextForConditionalGeneration": _GLM,
     "Glm5NextForCausalLM": _GLM,
-    "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1),
+    "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1, mtp_first="0.26.0"),
     "BailingMoeV3ForCausalLM": ModelClass(first="0.28.0", mtp_layers=1),
     "MiniMaxForCausalLM": ModelClass(last="0.23.0"),
     "MiniMaxText01ForCausalLM": ModelClass(last="0.23.0"),

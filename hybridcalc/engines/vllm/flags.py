@@ -75,6 +75,7 @@ FLAGS = (
     Flag("eplb_config", ("--eplb-config",), "json"),
     Flag("quantization", ("--quantization", "-q"), "str"),
     Flag("kv_transfer_config", ("--kv-transfer-config",), "json"),
+    Flag("kv_events_config", ("--kv-events-config",), "json"),
     Flag("kv_offloading_size", ("--kv-offloading-size",), "float", 0, 2**30),
     Flag("kv_offloading_backend", ("--kv-offloading-backend",), "str"),
     Flag("cpu_offload_gb", ("--cpu-offload-gb",), "float", -1, 2**20),
@@ -129,7 +130,7 @@ _OTHER = """
     fingerprint-mode fingerprint-value fully-sharded-loras generation-config grpc grpc-port h11-max-header-count
     h11-max-incomplete-event-size headless help hf-config-path hf-token host ignore-patterns interleave-mm-strings
     io-processor-plugin ir-op-priority jit-monitor-mode jit-monitor-verbose kda-decode-backend kernel-config
-    kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample kv-events-config
+    kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample
     kv-sharing-fast-prefill limit-mm-per-prompt
     linear-backend load-format log-config-file log-error-stack log-level logging-config logits-processors
     logprobs-mode long-prefill-token-threshold long-prefill-token-threshold-adaptive lora-dtype lora-modules

@@ -40,12 +40,13 @@ KV_DTYPES = {
 class Packed(NamedTuple):
     """A KV format of scaled or packed values: the backend that reads it, and the bytes of a head's keys and values.
 
-    ``capability``: the major compute capability that it needs, 0 for any.
+    ``capability``: the major compute capability that it needs, 0 for any; ``first``: the first release that has it.
     """
 
     backend: str
     bytes_of_head: Callable[[int, int], int]
     capability: int = 0
+    first: str = "0.20.0"
 
 
 def _scaled(bits: int) -> Callable[[int, int], int]:
@@ -71,8 +72,8 @@ def _turbo(key_bits: int, value_bits: int) -> Callable[[int, int], int]:
 
 PACKED = {
     "int8_per_token_head": Packed("TRITON_ATTN", _scaled(8)), "fp8_per_token_head": Packed("TRITON_ATTN", _scaled(8)),
-    "int4_per_token_head": Packed("TRITON_ATTN", _scaled(4)),
-    "nvfp4": Packed("FLASHINFER", _blocked, 10), "nvfp4_4over6": Packed("FLASHINFER", _blocked, 10),
+    "int4_per_token_head": Packed("TRITON_ATTN", _scaled(4), first="0.25.0"),
+    "nvfp4": Packed("FLASHINFER", _blocked, 10), "nvfp4_4over6": Packed("FLASHINFER", _blocked, 10, "0.28.0"),
     "turboquant_k8v4": Packed("TURBOQUANT", _turbo(8, 4)), "turboquant_4bit_nc": Packed("TURBOQUANT", _turbo(4, 4)),
     "turboquant_k3v4_nc": Packed("TURBOQUANT", _turbo(3, 4)), "turboquant_3bit_nc": Packed("TURBOQUANT", _turbo(3, 3)),
 }  # fmt: skip
@@ -156,6 +157,14 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
     if isinstance(model.attention, LatentKV):
         if model.attention.indexer is not None:
             return _sparse_backend(model.attention, kv, major, rules)
+        if kv == "fp8_e5m2":
+            raise Refusal(
+                "--kv-cache-dtype fp8_e5m2 does not start here: no backend of MLA reads it",
+                stage="initialize_model",
+                rule="HC047",
+                fix=Write("--kv-cache-dtype", "fp8"),
+                flag="--kv-cache-dtype",
+            )
         if major == 10:
             return _named("FLASHINFER_MLA", args)
         triton = major != 9 or (kv.startswith("fp8") and rules.latent_fp8_triton)

@@ -9,7 +9,7 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm import config, loglines
+from hybridcalc.engines.vllm import connectors, loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
@@ -138,13 +138,13 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
     layout = resolve_layout(args, rules, backend)
-    off = config.without_hybrids(args)
+    off = connectors.without_hybrids(args, rules)
     if off and state and backend is not None:
         raise Refusal(
             f"{off} turns the hybrid manager off, which alone keeps states beside attention",
             stage="layout+groups",
             rule="HC052",
-            fix=config.instead_of(off),
+            fix=connectors.instead_of(off),
         )
     whole_kv = kind.ignores_window or (off and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers

@@ -42,7 +42,9 @@ class RuleSet(NamedTuple):
     Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``override_checked``: the memory check
     counts the blocks of an override; ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that
     cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot;
-    ``in_flight_batches``: windows hold the blocks of every batch in flight, not of one.
+    ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
+    ``events_without_hybrids``: KV events do; ``in_flight_batches``: windows hold the blocks of every batch in
+    flight, not of one.
     Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
@@ -98,6 +100,8 @@ class RuleSet(NamedTuple):
     null_block_reserved: bool = False
     layouts_refused: bool = False
     one_buffer: bool = False
+    connectors_opt_in: bool = True
+    events_without_hybrids: bool = True
     in_flight_batches: bool = False
     utilization_percent: int = 90
     graphs_charged: bool = False
@@ -135,6 +139,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.20.0", "conv_layout_switch", True, f"{LAYERS} mamba_utils.py"),
     Change("0.20.0", "context_parallel_groups", False, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.20.0", "utilization_percent", 92, "config/cache.py"),
+    Change("0.20.0", "events_without_hybrids", False, CONFIG),
     Change("0.20.1", "tokens_of_pool", False, f"{UTILS} _report_kv_cache_config"),
     Change("0.20.1", "override_checked", True, f"{UTILS} get_kv_cache_configs"),
     Change("0.20.2", RECORDED, True, RESULTS),
@@ -143,6 +148,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.22.0", "bfloat16_states", True, "config/cache.py MambaDType"),
     Change("0.22.0", "align_under_drafts", False, f"{HOOKS} MambaModelConfig"),
     Change("0.22.0", "drafts_in_mode_all", True, "v1/kv_cache_interface.py MambaSpec"),
+    Change("0.22.0", "connectors_opt_in", False, CONFIG),
     Change("0.22.1", RECORDED, True, RESULTS),
     Change("0.23.0", "kda_joined", True, SHAPES),
     Change("0.23.0", RECORDED, True, RESULTS),

@@ -11,13 +11,13 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
-from hybridcalc.engines.vllm.config import AUTO_FIT, connectors
-from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, longest_of
+from hybridcalc.engines.vllm.config import AUTO_FIT
+from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.connectors import connectors, keeps_hybrids
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, reaching, serves
 from hybridcalc.errors import HybridcalcError, Write, quoted
 from hybridcalc.findings import CARE, LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
@@ -294,9 +294,7 @@ def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _unknown_connector(plan: Figures) -> Iterator[tuple[str, str]]:
     for name in connectors(plan.args):
-        order, since = RELEASES.versions, KEEP_HYBRIDS.get(name)
-        kept = since is not None and order.index(plan.ready.rules.version) >= order.index(since)
-        if not kept and plan.ready.state:
+        if keeps_hybrids(name, plan.ready.rules) is None and plan.ready.state:
             yield (
                 f"whether {quoted(name, 60)} keeps hybrid caches is not known: the server only starts where it does",
                 "",

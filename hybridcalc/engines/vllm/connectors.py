@@ -1,0 +1,95 @@
+"""What does moving KV to other servers or memory do to a model with states beside attention?
+
+Only the hybrid manager keeps both, and a connector that keeps no caches of several kinds turns it off: the start fails.
+Before 0.22 any connector does unless --no-disable-hybrid-kv-cache-manager asks for the manager, and so do KV events
+before 0.20. --kv-offloading-size brings a connector in after that is decided, which then refuses the manager if it does
+not know it. Mirrors vLLM config/vllm.py, SupportsHMA of distributed/kv_transfer/kv_connector/v1/ and factory.py.
+"""
+
+from collections.abc import Mapping
+
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
+
+MOST_CONNECTORS = 64
+MULTI, OFFLOADING, SIMPLE_OFFLOADING = "MultiConnector", "OffloadingConnector", "SimpleCPUOffloadConnector"
+OFFLOADING_TO_LMCACHE = "LMCacheMPConnector"
+"""The connector of --kv-offloading-backend lmcache."""
+NO_HYBRIDS = frozenset({
+    "LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector", "ExampleConnector",
+    "P2pNcclConnector",
+})  # fmt: skip
+"""KV connectors that keep no caches of several kinds in any release."""
+KEEP_HYBRIDS = {
+    "NixlConnector": "0.18.0", "NixlPullConnector": "0.18.0", "NixlPushConnector": "0.18.0",
+    SIMPLE_OFFLOADING: "0.19.0", "MooncakeConnector": "0.20.0", OFFLOADING: "0.21.0", "DecodeBenchConnector": "0.21.0",
+    "ExampleHiddenStatesConnector": "0.22.0", "MooncakeStoreConnector": "0.22.0", "MoRIIOConnector": "0.30.0",
+    "HiSparseConnector": "0.30.0", "UMBPStoreConnector": "0.33.0",
+}  # fmt: skip
+"""Those that keep them, and the oldest release where they do; of any other nothing is known here."""
+
+
+def connectors(args: EngineArgs) -> tuple[str, ...]:
+    """The KV connectors that a launch brings in, those of a MultiConnector one by one."""
+    offloading = _offloading(args)
+    return (*_transfer(args), *((offloading,) if offloading else ()))
+
+
+def _transfer(args: EngineArgs) -> tuple[str, ...]:
+    found, given = list[str](), [args.kv_transfer_config]
+    while given and len(found) < MOST_CONNECTORS:
+        config = given.pop()
+        name = config.get("kv_connector") if isinstance(config, Mapping) else None
+        if not isinstance(config, Mapping) or not isinstance(name, str):
+            continue
+        extra = config.get("kv_connector_extra_config")
+        inner = extra.get("connectors") if isinstance(extra, Mapping) and name == MULTI else None
+        if isinstance(inner, list):
+            given += inner
+        else:
+            found.append(name)
+    return tuple(found)
+
+
+def _offloading(args: EngineArgs) -> str:
+    """The connector that --kv-offloading-size brings in; "" without it, or for a backend that is not known."""
+    if not args.kv_offloading_size:
+        return ""
+    simple = args.env.get("VLLM_USE_SIMPLE_KV_OFFLOAD", "0").strip().lower() in ("1", "true")
+    native = SIMPLE_OFFLOADING if simple else OFFLOADING
+    return {"native": native, "lmcache": OFFLOADING_TO_LMCACHE}.get(
+        (args.kv_offloading_backend or "native").lower(), ""
+    )
+
+
+def keeps_hybrids(name: str, rules: RuleSet) -> bool | None:
+    """Whether a connector keeps caches of several kinds in the release; None where that is not known."""
+    since = KEEP_HYBRIDS.get(name)
+    if since is None:
+        return False if name in NO_HYBRIDS else None
+    order = RELEASES.versions
+    return order.index(rules.version) >= order.index(since)
+
+
+def without_hybrids(args: EngineArgs, rules: RuleSet) -> str:
+    """What turns the hybrid manager off, in words: a flag, or a connector that keeps no hybrid caches; "" for none."""
+    if args.disable_hybrid_kv_cache_manager:
+        return "--disable-hybrid-kv-cache-manager"
+    if args.kv_events_config is not None and rules.events_without_hybrids:
+        return "--kv-events-config"
+    asked = args.disable_hybrid_kv_cache_manager is False
+    if args.kv_transfer_config is not None and rules.connectors_opt_in and not asked:
+        return "--kv-transfer-config without --no-disable-hybrid-kv-cache-manager"
+    found = next((name for name in connectors(args) if keeps_hybrids(name, rules) is False), "")
+    if found and found == _offloading(args):
+        lmcache = "--kv-offloading-backend lmcache"
+        return f"{lmcache if found == OFFLOADING_TO_LMCACHE else '--kv-offloading-size'} ({found})"
+    return f"{found} of --kv-transfer-config" if found else ""
+
+
+def instead_of(off: str) -> str:
+    """What to do about that."""
+    if off.endswith("--no-disable-hybrid-kv-cache-manager"):
+        return "add --no-disable-hybrid-kv-cache-manager"
+    own = ", or install an lmcache package whose own connector keeps hybrids" if OFFLOADING_TO_LMCACHE in off else ""
+    return f"leave it out{own}"
