@@ -14,9 +14,10 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang.allocation import Allocation, int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
-from hybridcalc.engines.sglang.planner import allocation, context_length, prepare, start
+from hybridcalc.engines.sglang.planner import allocation, prepare, start
 from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.sizes import context_length
 from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal, quoted
 from hybridcalc.formulas import Strategy, slots_per_request

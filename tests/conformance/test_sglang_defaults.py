@@ -25,10 +25,13 @@ def settled(name: str, version: str, case: dict[str, Any]) -> dict[str, Any]:
     return resolve(model(name, case), ServerArgs(**given, **hardware, engine_version=version))
 
 
-@pytest.mark.parametrize(("version", "starts"), [("0.5.20", 161), ("0.5.22", 166), ("0.5.23", 166)])
-def test_every_recorded_default(version: str, starts: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "version", "starts"),
+    [("memfrac", "0.5.20", 161), ("memfrac", "0.5.22", 166), ("memfrac", "0.5.23", 166), ("gpus", "0.5.23", 400)],
+)
+def test_every_recorded_default(kind: str, version: str, starts: int) -> None:
     """The fraction to the last bit."""
-    name = f"sglang-memfrac-{version}"
+    name = f"sglang-{kind}-{version}"
     cases = [case for case in recorded(name)["cases"] if case["outputs"].get("mem_fraction_static") is not None]
     assert len(cases) == starts
     parting = {}

@@ -56,8 +56,9 @@ def test_auto_takes_no_buffer_and_turns_overlap_off_elsewhere(architecture: str)
 
 @pytest.mark.parametrize("architecture", NO_RADIX)
 def test_auto_stays_auto_for_classes_without_a_radix_cache_of_states(architecture: str) -> None:
-    """Nothing is resolved or checked; base 3."""
-    assert resolve(architecture) == ("auto", True, 3)
+    """Nothing is resolved or checked; base 3, and 1 where the class switches the prefix cache off."""
+    assert resolve(architecture) == ("auto", True, 1 if architecture.startswith("MiniCPM") else 3)
+    assert resolve(architecture, mamba_radix_cache_strategy="no_buffer")[0] == "no_buffer"
 
 
 def test_granite_counts_only_with_a_mamba_layer() -> None:

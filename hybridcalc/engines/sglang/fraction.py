@@ -4,7 +4,8 @@
     reserved = 512 + 1.5 * tokens + 1024 * tp * pp / 8 + 2 * decode sizes + prefill graphs + what dp attention adds
 
 tokens: the chunk that is prefilled at once, 2,048 at least. Prefill graphs: 1,536 for MLA, else 8 for each captured
-size. At least 10,240 above 60 GiB. A multimodal model takes 0.95 of it, times a factor by the size of its vision tower.
+size. At least 10,240 above 60 GiB. A multimodal model takes 0.95 of it, times a factor by the size of its vision tower;
+AMD's aiter 0.85 beyond 8,192 tokens of context.
 Mirrors SGLang arg_groups/memory_hook.py handle_gpu_memory_settings, reserve_for_graph_mb, adjust_mem_fraction_for_vlm
 and arg_groups/cuda_graph_hook.py (0.5.22, 0.5.23); older releases by RuleSet.
 """
@@ -14,9 +15,11 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.engines.sglang.backends import workspace_share
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.sizes import context_length
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, with_defaults
 
 NO_GPU = 0.95
@@ -38,7 +41,7 @@ MULTIMODAL_WITH_GRAPHS = (
 """Multimodal classes whose prefill runs in graphs."""
 WITHOUT_PIECES = ("Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM")
 """Classes whose prefill early releases do not capture. Source: configs/model_config.py (0.5.10 to 0.5.14)."""
-VISION_DEFAULTS = {"KimiK3": (27, 1024)}
+VISION_DEFAULTS = {"KimiK3": (27, 1024), "Qwen4Exp": (24, 1152)}
 """Layers and width of the vision tower where the class itself says them and the config does not."""
 
 
@@ -76,13 +79,10 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
         reserved += 2 * sizes
     if args.enable_dp_attention and args.dp_size > 1 and not prefilling:
         reserved += 3 * sizes * args.dp_size + (1.5 * sizes * args.dp_size if sizes > 300 else 0)
-    if graphs and not decoding:
+    captured = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
+    if captured and not decoding:
         reserved += MLA_GRAPHS_MIB if isinstance(model.attention, LatentKV) else GRAPH_MIB * graphs
-        if (
-            rules.reserve_by_role
-            and args.moe_a2a_backend == "deepep"
-            and prefill_backend(model, args, rules) == "breakable"
-        ):
+        if rules.reserve_by_role and args.moe_a2a_backend == "deepep" and captured == "breakable":
             reserved += A2A_GRAPHS_MIB
     if gpu_mib > BIG_GPU_MIB:
         reserved = max(reserved, BIG_GPU_RESERVE_MIB)
@@ -90,11 +90,20 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
         reserved += A2A_MIB
     reserved += _drafts_mib(args, rules)
     fraction = round((gpu_mib - reserved) / gpu_mib, 3)
+    share = aiter_share(model, args)
     why = f"({gpu_mib:,} - {reserved:,g}) / {gpu_mib:,} MiB"
     if multimodal:
         factor = vision_factor(model)
         fraction, why = fraction * (0.95 * factor), f"{why} x 0.95 x {factor:.3f} for images"
+    if share != 1:
+        fraction, why = fraction * share, f"{why} x {share:g} for aiter"
     return Settled(fraction, chunk, sizes, graphs, reserved, why)
+
+
+def aiter_share(model: Architecture, args: ServerArgs) -> float:
+    """What AMD's backend leaves of a memory fraction, given or not: 0.85 beyond 8,192 tokens of context."""
+    args = with_defaults(model, args, rules_for(args.engine_version)[0])
+    return workspace_share(args, args.context_length or context_length(model))
 
 
 def by_memory(args: ServerArgs, gpu_mib: int, rules: RuleSet) -> tuple[int, int]:
@@ -115,6 +124,8 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
     """How prefill runs: "breakable" or "full" graphs, or "" without any."""
     if args.cuda_graph_backend_prefill is not None:
         return "" if args.cuda_graph_backend_prefill == "disabled" else args.cuda_graph_backend_prefill
+    if model.architecture.startswith("Inkling") and not args.disable_prefill_cuda_graph:
+        return "full"
     if rules.piecewise_prefill:
         return "piecewise" if _in_pieces(model, args, rules) else ""
     off = (
@@ -131,8 +142,6 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
     )
     if off:
         return ""
-    if model.architecture.startswith("Inkling"):
-        return "full"
     seen = rules.prefill_graphs_of_images and model.architecture.startswith(MULTIMODAL_WITH_GRAPHS)
     return "" if model.multimodal and not seen else "breakable"
 
@@ -157,15 +166,15 @@ def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
 def prefill_graphs(model: Architecture, args: ServerArgs, chunk: int, rules: RuleSet) -> int:
     """How many sizes prefill is captured for; 0 where it runs without graphs."""
     backend = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
-    if not backend or chunk <= 0:
+    if not backend:
         return 0
     most = args.cuda_graph_max_bs_prefill
     if most is None:
         most = min(8192, chunk) if isinstance(model.attention, LatentKV) else chunk
-    if args.max_total_tokens is not None:
-        most = min(most, args.max_total_tokens)
-    if args.pp_size > 1:
-        most = min(most, 8192)
+        if args.pp_size > 1 and backend == "breakable":
+            most = min(most, 8192)
+        if args.max_total_tokens is not None:
+            most = min(most, args.max_total_tokens)
     if args.moe_a2a_backend == "deepep" and backend == "breakable":
         least = args.cuda_graph_max_bs_prefill or 2048
         return len({-(-size // 8) * 8 for size in captured_sizes(min(most, least))})
@@ -227,8 +236,8 @@ def resolve(model: Architecture, args: ServerArgs) -> dict[str, Any]:
     ``gpu_memory_mib`` and ``gpu_capability`` for what depends on the GPU. Raises Refusal and InputError.
     """
     rules, _ = rules_for(args.engine_version)
-    args = with_defaults(model, args, rules)
-    return settled_arguments(model, args, rules, choose_strategy(model, args, rules) if model.state else None)
+    choice = choose_strategy(model, args, rules) if model.state else None
+    return settled_arguments(model, with_defaults(model, args, rules), rules, choice)
 
 
 def settled_arguments(model: Architecture, args: ServerArgs, rules: RuleSet, choice: Choice | None) -> dict[str, Any]:

@@ -90,7 +90,9 @@ def rest_from_boot(
     before_gib: float, after_gib: float, model: Architecture, args: ServerArgs, *, gpu: "Gpu | None" = None
 ) -> Rest:
     """From the ``avail mem`` figures before and after the weights, each printed to two decimals."""
-    fraction = _fraction(args)
+    from hybridcalc.engines.sglang.fraction import aiter_share
+
+    fraction = _fraction(args) * aiter_share(model, args)
     if after_gib > before_gib:
         raise InputError(f"{after_gib} GiB after the weights is more than {before_gib} GiB before them")
     held = multimodal_gib(model, args)
@@ -130,10 +132,10 @@ def rest_from_gpu(gpu: "Gpu", weights: MemoryPart, model: Architecture, args: Se
 
     Raises Refusal for weights that do not fit.
     """
-    from hybridcalc.engines.sglang.fraction import settle_fraction
+    from hybridcalc.engines.sglang.fraction import aiter_share, settle_fraction
 
     settled = None if args.mem_fraction_static is not None else settle_fraction(model, args, round(gpu.gib * 1024))
-    fraction = _fraction(args) if settled is None else settled.fraction
+    fraction = _fraction(args) * aiter_share(model, args) if settled is None else settled.fraction
     context, total = context_of(gpu, args), gpu.engine_gib
     before = total - context.likely
     if weights.likely >= before:

@@ -47,7 +47,15 @@ from hybridcalc.engines.sglang.pools import (
 )
 from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
-from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
+from hybridcalc.engines.sglang.sizes import (
+    NO_STATE,
+    StateSlot,
+    context_length,
+    family_rule,
+    replayed,
+    replayssm_active,
+    state_slot,
+)
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.engines.sglang.windows import limited_windows, tokens_beside, window_tokens
 from hybridcalc.errors import Refusal, ShardingError
@@ -55,7 +63,6 @@ from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
 
 NO_SLOTS = Slots(0, "no recurrent layer")
-DEFAULT_CONTEXT = 2048
 UNBOUNDED_TOKENS = 2**63 - 1
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
@@ -143,7 +150,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     try:
         if args.max_running_requests is None and args.speculative:
             outputs["max_running_requests_defaulted"] = request_limit(args)
-        choice = choose_strategy(model, args, rules)
+        choice = choose_strategy(model, typed, rules)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
         slot = NO_STATE if model.state is None else _shapes(model, args)
     except Refusal as refusal:
@@ -280,11 +287,6 @@ def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = 
     if not ready.stateless:
         lines += state_lines(ready.model, pools, settled, ready.args, ready.rules)
     return lines + (kv_lines(pools, settled) if kv else [])
-
-
-def context_length(model: Architecture) -> int:
-    """Tokens the engine takes for the model's context: as the config states it, stretched by its rope factor."""
-    return int((model.max_context or DEFAULT_CONTEXT) * model.rope_scaling_factor)
 
 
 def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot, rules: RuleSet) -> dict[str, Any]:

@@ -352,6 +352,14 @@ ARCHITECTURES_WITHOUT_RADIX = frozenset({
 """Classes SGLang runs without a radix cache for their states."""
 
 
+DEFAULT_CONTEXT = 2048
+
+
+def context_length(model: Architecture) -> int:
+    """Tokens the engine takes for the model's context: as the config states it, stretched by its rope factor."""
+    return int((model.max_context or DEFAULT_CONTEXT) * model.rope_scaling_factor)
+
+
 def longest_of(model: Architecture | None) -> int:
     """The longest request of a model by its own limit, in tokens; 0 where none is known."""
     return 0 if model is None else int((model.max_context or 0) * model.rope_scaling_factor)

@@ -10,17 +10,16 @@ The engine resolves ``auto`` per model class, refuses what the class, the schedu
 
 Before there was an automatic strategy (0.5.9 to 0.5.13), auto is no_buffer, which turns the overlap scheduler off and,
 with drafts, the prefix cache (`settle_early`); some classes have no prefix cache at all. Ahead of that a model class
-brings defaults of its own, and a sparse-attention index its pages: 64 pooled keys of ``kpool`` tokens each.
-The GPU decides the attention backend, and that the page: 64 tokens for TensorRT-LLM's on Blackwell, 128 for FA4 there,
-else 1; where the GPU is not known, neither is settled.
+brings defaults of its own; MiniCPM-SALA caches no prefixes.
+What the GPU settles is in backends.py.
 Mirrors arg_groups/overrides.py, model_overrides/, model_hook.py (0.5.23), server_args.py (to 0.5.14).
 """
 
 from typing import NamedTuple
 
-from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang.backends import of_class, of_gpu
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
-from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.refusals import (
     check_companions,
     check_early_buffers,
@@ -38,27 +37,20 @@ INKLING_RATIO = 0.1
 
 
 def with_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
-    """The arguments with what the model's class and, in early releases, its strategy settle of them; settled ones stay
-    as they are.
+    """The arguments with what the model's class, the GPU and, in early releases, its strategy settle of them; settled
+    ones stay as they are.
     """
+    return of_gpu(model, class_defaults(model, args, rules))
+
+
+def class_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
+    """The same with what is settled before the strategy is, and that is judged on."""
     if model.architecture.startswith("Inkling"):
         args = _inkling(model.architecture, args, rules)
-    indexer = getattr(model.attention, "indexer", None)
-    if indexer is not None and args.page_size is None:
-        args = args.changed(page_size=index_page(indexer, rules))
-    if getattr(model.attention, "compressed", None) is not None and args.page_size is None:
-        args = args.changed(page_size=DSA_PAGE)
-    if (
-        args.gpu_capability is not None
-        and args.platform == "cuda"
-        and (args.attention_backend is None or args.page_size is None)
-    ):
-        backend = args.attention_backend or default_backend(model, args, rules)
-        page = args.page_size or default_page(model, args, backend)
-        args = args.changed(attention_backend=backend, page_size=page)
-    if not rules.automatic_strategy:
-        return settle_early(model, args, rules)
-    return args
+    if model.architecture == "MiniCPMSALAForCausalLM" and model.state is not None and not args.disable_radix_cache:
+        args = args.changed(disable_radix_cache=True)
+    args = of_class(model, args, rules)
+    return args if rules.automatic_strategy else settle_early(model, args, rules)
 
 
 def _inkling(architecture: str, args: ServerArgs, rules: RuleSet) -> ServerArgs:
@@ -71,47 +63,6 @@ def _inkling(architecture: str, args: ServerArgs, rules: RuleSet) -> ServerArgs:
     if args.mamba_radix_cache_strategy == "auto" and architecture == "InklingForConditionalGeneration":
         changed["mamba_radix_cache_strategy"] = "extra_buffer"
     return args.changed(**changed) if changed else args
-
-
-TRITON_ON_BLACKWELL = ("FalconH1", "JetNemotron", "JetVLM")
-FLASHINFER_ON_BLACKWELL = ("GraniteMoeHybrid", "Lfm2")
-TRTLLM_WITH_BUFFERS = ("Qwen3Next", "Qwen3_5", "Qwen4Exp", "InternS2")
-"""How names of classes begin that bring a backend for Blackwell; the last take TensorRT-LLM's where pages may be 64."""
-BACKEND_PAGES = {"trtllm_mla": 64, "trtllm_mha": 64, "cutedsl_mla": 64, "flashmla": 64, "cutlass_mla": 128, "dsa": 64}
-
-
-def default_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:
-    """The attention backend of a class on a CUDA GPU whose capability is known."""
-    major, _ = args.capability or (9, 0)
-    name, latent = model.architecture, isinstance(model.attention, LatentKV)
-    if getattr(model.attention, "indexer", None) is not None:
-        return "dsa"
-    if name.startswith("Inkling"):
-        return "fa4" if major == 10 or (major == 9 and rules.fa4_on_hopper) else "triton"
-    if major == 9:
-        return "fa3"
-    if major != 10:
-        return "triton" if latent else "flashinfer"
-    if latent:
-        return "trtllm_mla" if name.startswith("KimiK3") else "flashinfer"
-    if name.startswith(TRITON_ON_BLACKWELL):
-        return "triton"
-    if name.startswith(FLASHINFER_ON_BLACKWELL):
-        return "flashinfer"
-    tree = args.speculative and args.speculative_algorithm != "DFLASH" and args.speculative_eagle_topk != 1
-    if name.startswith(TRTLLM_WITH_BUFFERS):
-        buffered = args.mamba_radix_cache_strategy.startswith("extra_buffer")
-        pages = not args.radix_cache or buffered or args.speculative
-        return "trtllm_mha" if pages and not tree else "triton"
-    return "flashinfer" if tree else "trtllm_mha"
-
-
-def default_page(model: Architecture, args: ServerArgs, backend: str) -> int:
-    """Tokens of a page under a backend, where none are given."""
-    if backend == "fa4":
-        blackwell = args.capability is not None and args.capability[0] == 10
-        return 128 if blackwell and not isinstance(model.attention, LatentKV) else 1
-    return BACKEND_PAGES.get(backend, 1)
 
 
 class Choice(NamedTuple):
@@ -132,15 +83,16 @@ class Resolved(NamedTuple):
 
 def resolve_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Resolved:
     """Strategy and slots per request. Raises Refusal for what the engine does not start with."""
-    args = with_defaults(model, args, rules)
     choice = choose_strategy(model, args, rules)
+    args = with_defaults(model, args, rules)
     return Resolved(choice.strategy, choice.overlap, slots_of(choice, model, args, rules))
 
 
 def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
-    """Strategy and scheduler of settled arguments. Raises Refusal (stage "strategy", or "arguments" for what older
-    releases refused there).
+    """Strategy and scheduler of arguments as they are given. Raises Refusal (stage "strategy", or "arguments" for what
+    older releases refused there).
     """
+    args = class_defaults(model, args, rules)
     check_kv_dtype(args)
     check_companions(model, args, rules)
     choice = _choose(model, args, rules) if rules.automatic_strategy else _choose_early(model, args, rules)
