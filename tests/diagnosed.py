@@ -7,8 +7,7 @@ from typing import Any
 
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose
+from hybridcalc.diagnosis import Question, diagnose
 
 
 def diagnosed(text: str, **question: Any) -> Any:

@@ -13,16 +13,15 @@ from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Launched, Question
-from hybridcalc.diagnosis.boot import diagnose_log, document
+from hybridcalc.diagnosis import Launched, Question, diagnose_log, document
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
+    from hybridcalc.diagnosis import LogAnswer
     from hybridcalc.diagnosis.answer import Diagnosis
-    from hybridcalc.diagnosis.boot import LogAnswer
     from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
     from hybridcalc.engines.engine import Engine
 

@@ -19,9 +19,8 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.llamacpp import PLANNED
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis import Question
+from hybridcalc.diagnosis import Question, add_failures
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
-from hybridcalc.diagnosis.boot import add_failures
 from hybridcalc.diagnosis.llamacpp_failures import CAUSES, as_reckoned
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
 from hybridcalc.units import GIB, MIB, format_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.diagnosis import Causes
 from hybridcalc.diagnosis.answer import finding
-from hybridcalc.diagnosis.boot import Causes
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, format_bytes
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import figure_list
+from hybridcalc.diagnosis import LogAnswer
 from hybridcalc.diagnosis.answer import Diagnosis
-from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Table, View, safest_first, suggested

@@ -24,7 +24,7 @@ from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests import Trouble
 from hybridcalc.output import terminal
-from hybridcalc.output.text import LINES, height_of
+from hybridcalc.output.terminal import LINES, height_of
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
 MOST_WAITING = 4

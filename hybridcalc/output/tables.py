@@ -7,7 +7,7 @@ from rich.console import Console
 
 from hybridcalc.formulas import Strategy, smallest_ring
 from hybridcalc.output import terminal
-from hybridcalc.output.text import COLUMNS
+from hybridcalc.output.terminal import COLUMNS
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_MODELS = 8

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from io import StringIO
 from textwrap import indent, wrap
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
@@ -25,6 +26,8 @@ from hybridcalc.units import format_bytes
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Part
 
+LINES, COLUMNS = 12, 80
+"""What a short answer has."""
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
 STYLES = {"state": STATE, "kv": KV}
 INDENT = "  "
@@ -36,6 +39,14 @@ CODES = {"cyan": 36, "yellow": 33, "magenta": 35, "red": 31}
 LEAST_REASON = 16
 """Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def height_of(show: Callable[[Console], None]) -> int:
+    """How many lines of 80 columns something prints."""
+    out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
+    show(out)
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    return int(text.count("\n"))
 
 
 def console() -> Console:

@@ -7,8 +7,7 @@ Of a table that was asked for, the most telling rows are shown where it is longe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from io import StringIO
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,8 +15,7 @@ from rich.console import Console
 from hybridcalc.findings import BOLD, SAFE, Choice, Finding, View
 from hybridcalc.output import terminal
 
-LINES, COLUMNS = 12, 80
-ONE_LINE = COLUMNS - len("  safe  ")
+ONE_LINE = terminal.COLUMNS - len("  safe  ")
 MOST = 5
 """Figures beside something to set."""
 SEVERITIES = ("error", "warning", "note")
@@ -96,15 +94,7 @@ def print_part(out: Console, short: Brief) -> None:
     _rest(out, short)
 
 
-def height_of(show: Callable[[Console], None]) -> int:
-    """How many lines of 80 columns something prints."""
-    out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
-    show(out)
-    text = out.file.getvalue()  # type: ignore[attr-defined]
-    return int(text.count("\n"))
-
-
-def cut(view: View, lines: int = LINES, *, whole: bool = False) -> Brief:
+def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brief:
     """The part of a view that is said first: of the figures as many as ``lines`` hold, then notes; with ``whole``
     tables that were asked for.
     """
@@ -238,4 +228,4 @@ def _rest(out: Console, short: Brief) -> None:
 
 def _height(short: Brief) -> int:
     """Lines of it at 80 columns."""
-    return height_of(lambda out: print_part(out, short))
+    return terminal.height_of(lambda out: print_part(out, short))

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, cast
 import pytest
 from published_boot import BOOT, CHATTER, FIGURES, pools, read, texts
 
+from hybridcalc import diagnosis
 from hybridcalc.bootlog import reader
 from hybridcalc.bootlog.paste import Plain, plain
 from hybridcalc.bootlog.reader import CHUNK_BYTES, scan
-from hybridcalc.diagnosis import Question, boot
-from hybridcalc.diagnosis.boot import LogAnswer, diagnose_log
+from hybridcalc.diagnosis import LogAnswer, Question, diagnose_log
 from hybridcalc.diagnosis.sglang import candidates
 from hybridcalc.errors import InputError
 
@@ -174,7 +174,7 @@ def test_a_log_of_thousands_of_records_is_answered_in_steps_that_grow_with_it(
         path.write_text("\n".join(line.format(number, number % 100) for number in range(many, 1, -1)))
         return lambda: diagnose_log(path, Question())
 
-    monkeypatch.setattr(boot, "MOST_DIAGNOSED", 10)
+    monkeypatch.setattr(diagnosis, "MOST_DIAGNOSED", 10)
     small, large = answered(400), answered(800)
     answer = small()
     assert answer.boots and answer.figures

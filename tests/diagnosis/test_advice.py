@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from diagnosed import diagnosed
 
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis import Question, diagnose_log
 
 WEIGHTS = "Load weight begin. avail mem={} GB\nLoad weight end. avail mem={} GB, mem usage={} GB.\n"
 ECHO = "server_args=ServerArgs(model_path='a/b', tp_size={}, mem_fraction_static={})\n"

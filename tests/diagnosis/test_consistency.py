@@ -11,8 +11,7 @@ import pytest
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Launched, Question
-from hybridcalc.diagnosis.boot import MOST_OF_A_RULE, diagnose
+from hybridcalc.diagnosis import MOST_OF_A_RULE, Launched, Question, diagnose
 from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
 from hybridcalc.diagnosis.sglang.settings import _idle
 from hybridcalc.engines.sglang.config import ServerArgs

@@ -10,9 +10,8 @@ import pytest
 from hybridcalc.bootlog import boots
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
-from hybridcalc.diagnosis import Question
+from hybridcalc.diagnosis import Question, diagnose, diagnose_log, out_of_memory, serving_findings
 from hybridcalc.diagnosis.answer import Diagnosis
-from hybridcalc.diagnosis.boot import diagnose, diagnose_log, out_of_memory, serving_findings
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
 WEIGHTS = (

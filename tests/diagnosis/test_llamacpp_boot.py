@@ -14,8 +14,7 @@ from hybridcalc.bootlog.boots import merged
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose
+from hybridcalc.diagnosis import Question, diagnose
 
 RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
 KV = "llama_kv_cache: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2}/{4} seqs), K ({5}): {6} MiB, V ({7}): {8} MiB"

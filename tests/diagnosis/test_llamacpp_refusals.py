@@ -9,8 +9,7 @@ import pytest
 
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose
+from hybridcalc.diagnosis import Question, diagnose
 
 ALLOCATION = (
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 598.50 MiB on device 0: cudaMalloc failed: out of memory\n"

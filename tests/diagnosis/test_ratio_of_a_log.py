@@ -15,8 +15,7 @@ from present import present
 from hybridcalc import load_model
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis import Question, diagnose_log
 from hybridcalc.diagnosis.sglang.evidence import largest_page, log_constants, slot_range, token_range
 from hybridcalc.diagnosis.sglang.ratio import balance_log, fitting_flags
 from hybridcalc.engines.sglang.config import ServerArgs

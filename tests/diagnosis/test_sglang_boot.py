@@ -15,9 +15,8 @@ from hybridcalc import load_model
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Launched, Question
+from hybridcalc.diagnosis import Launched, Question, diagnose, diagnose_log
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis
-from hybridcalc.diagnosis.boot import diagnose, diagnose_log
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError

@@ -16,8 +16,7 @@ from hybridcalc import load_model, vllm
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose, diagnose_log
+from hybridcalc.diagnosis import Question, diagnose, diagnose_log
 from hybridcalc.diagnosis.vllm import candidates
 from hybridcalc.errors import HybridcalcError
 

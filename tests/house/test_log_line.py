@@ -15,8 +15,7 @@ from hybridcalc.bootlog.boots import Grammar, merged
 from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
-from hybridcalc.diagnosis import Question
-from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis import Question, diagnose_log
 from hybridcalc.engines import ENGINES, Row
 
 

@@ -18,9 +18,8 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis import Question, named_model
+from hybridcalc.diagnosis import Question, add_failures, named_model, serving_findings
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
-from hybridcalc.diagnosis.boot import add_failures, serving_findings
 from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
 from hybridcalc.diagnosis.sglang.evidence import (

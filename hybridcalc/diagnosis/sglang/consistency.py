@@ -13,8 +13,8 @@ from math import ceil
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.sglang import target_pools
+from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.answer import Diagnosis, finding
-from hybridcalc.diagnosis.boot import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.sglang.candidates import KV_DTYPES
 from hybridcalc.diagnosis.sglang.evidence import KV_SIZES, SCRATCH_SIZES, STATE_SIZES, Case
 from hybridcalc.errors import InputError

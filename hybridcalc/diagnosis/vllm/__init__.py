@@ -15,9 +15,8 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.diagnosis import Launched, Named, Question, echoed, named_model
+from hybridcalc.diagnosis import Launched, Named, Question, add_failures, echoed, named_model, serving_findings
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
-from hybridcalc.diagnosis.boot import add_failures, serving_findings
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,

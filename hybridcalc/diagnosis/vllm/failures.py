@@ -6,8 +6,8 @@ from math import floor
 
 from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.answer import finding
-from hybridcalc.diagnosis.boot import Causes, moment_before, out_of_memory
 from hybridcalc.findings import Finding
 
 _TOO_SMALL = ("no_memory", "one_request_too_big", "no_auto_fit")

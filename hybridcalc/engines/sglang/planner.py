@@ -57,7 +57,6 @@ from hybridcalc.engines.sglang.sizes import (
     state_slot,
 )
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
-from hybridcalc.engines.sglang.windows import limited_windows, tokens_beside, window_tokens
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
@@ -96,6 +95,10 @@ class Prepared(NamedTuple):
     @property
     def limited_windows(self) -> int | None:
         """Tokens of the windows' pool where the request limit sizes it."""
+        if not self.model.window_layers:
+            return None
+        from hybridcalc.engines.sglang.windows import limited_windows
+
         return limited_windows(self.model, self.args, self.rules, overlap=self.choice.overlap)
 
     @property
@@ -206,7 +209,11 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
         tokens = capped_tokens(min(stage_tokens), args)
         least = min(*stage_tokens, args.max_total_tokens or UNBOUNDED_TOKENS)
         capped = None if least == stage_tokens[0] else least
-        windows = window_tokens(ready.model, args, rules, tokens, ready.limited_windows, capped)
+        windows = None
+        if ready.model.window_layers:
+            from hybridcalc.engines.sglang.windows import window_tokens
+
+            windows = window_tokens(ready.model, args, rules, tokens, ready.limited_windows, capped)
         asked, served = _asked(ready, tokens)
         requests = served if ready.stateless else min(served, state.slots // ready.slots.count)
         sizing = Sizing(state, stage_tokens, tokens, windows, asked, requests)
@@ -303,7 +310,7 @@ def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot, rules:
         "conv_dtype": slot.conv_dtype,
         "ssm_dtype": slot.ssm_dtype,
         "linear_layers": slot.layers,
-        "full_attn_layers": _attention_layers(model),
+        "full_attn_layers": model.attention_layers + model.window_layers,  # as the engine counts them
         "bytes_per_slot": slot.bytes,
         "conv_bytes_per_slot": slot.conv_bytes,
         "ssm_bytes_per_slot": slot.ssm_bytes,
@@ -383,13 +390,10 @@ def _undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
     return ()
 
 
-def _attention_layers(model: Architecture) -> int:
-    """Layers with KV of any kind, as the engine counts them."""
-    return model.attention_layers + model.window_layers
-
-
 def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
     if ready.limited_windows is not None and cell.window_bytes:
+        from hybridcalc.engines.sglang.windows import tokens_beside
+
         return tokens_beside(ready.limited_windows, cell, kv_bytes, ready.args)
     if cell.price:
         return kv_tokens(kv_bytes, cell.price, ready.args)

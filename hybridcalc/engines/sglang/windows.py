@@ -60,7 +60,7 @@ def window_tokens(
     ``capped``: what another stage or --max-total-tokens leaves of all, None where nothing does. Raises Refusal for a
     pool that does not hold a window and a page.
     """
-    if window_kv(model) is None or not model.window_layers:
+    if window_kv(model) is None:
         return None
     page = args.tokens_per_page
     if held is not None:
