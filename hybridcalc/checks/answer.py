@@ -45,6 +45,25 @@ class Answered(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
+def of_each(workload: Workload, copies: int | None) -> Workload:
+    """What one of several copies serves of a workload: its share of the requests that are wanted at once."""
+    wanted = workload.concurrency
+    return workload._replace(concurrency=-(-wanted // copies)) if wanted and copies else workload
+
+
+def of_all(answered: Answered, workload: Workload, copies: int | None) -> Answered:
+    """An answer for one of several copies, whose findings say what is wanted of all of them."""
+    each = of_each(workload, copies).concurrency
+    if each == workload.concurrency or each is None:
+        return answered
+    said = f"{workload.concurrency:,} requests are wanted of {copies:,} replicas, {each:,} of each, "
+    findings = tuple(
+        finding._replace(message=finding.message.replace(f"{each:,} requests are wanted, ", said))
+        for finding in answered.findings
+    )
+    return answered._replace(findings=findings)
+
+
 def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answered:
     """What is to be said of these arguments. Raises HybridcalcError for what cannot be read or makes no sense."""
     card = card_of(known.gpu)

@@ -20,7 +20,7 @@ from hybridcalc.architecture.presets import (
     shipped_presets,
 )
 from hybridcalc.checks import EXPECT, Checked, Located, Open, Value, judged_rules
-from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain
+from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain, of_all, of_each
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import (
     Words,
@@ -89,7 +89,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     else:
         try:
             guessed = bool(words.opened or words.refused)
-            answered = answer(engine, architecture, args, Known() if guessed else known, workload)
+            known_now, each = Known() if guessed else known, of_each(workload, deployment.replicas)
+            answered = of_all(answer(engine, architecture, args, known_now, each), workload, deployment.replicas)
         except NotModelled as error:  # that is about this library, not about the deployment
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:

@@ -12,6 +12,7 @@ from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_word, resolved_words
 from hybridcalc.manifests.dockerfile import Image, exec_form, image_launches, image_of
 from hybridcalc.manifests.environment import declared, env_file
+from hybridcalc.manifests.placement import replicas
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell import Setting, Source, Text, Word, spend
@@ -66,9 +67,9 @@ def _service(
             place = launch.place if launch.place.path == place.path else place
             release = built.releases.get(launch.engine, "")
             launch = launch._replace(image=built.base, release=release, place=place)
-        yield Deployment(
-            service.source, "compose", name, launch._replace(model=model), hardware, heads=(line - 1, line)
-        )
+        heads = (line - 1, line)
+        copies = replicas((service,))
+        yield Deployment(service.source, "compose", name, launch._replace(model=model), hardware, copies, heads)
 
 
 def _built(service: Fields, known: Variables, outside: Outside, beside: ReadBeside) -> Image | None:

@@ -126,15 +126,25 @@ def _kserve_nodes(sizes: Fields, *, several: bool) -> int:
     return int(stages) if several and _is_count(stages) else 1
 
 
+_COPIES = (
+    ("replicas",), ("replicaCount",), ("spec", "replicas"), ("deploy", "replicas"), ("scale",), ("num_replicas",),
+    ("deployment_config", "num_replicas"),
+)  # fmt: skip
+_FEWEST = (("minReplicas",), ("min_replicas",), ("deployment_config", "autoscaling_config", "min_replicas"))
+"""Where the number of copies stands, and where the least of those that a load starts does."""
+
+
 def _is_count(text: str) -> bool:
     return text.isdecimal() and 0 < len(text) < 5 and int(text) > 0
 
 
 def replicas(mappings: tuple[Fields, ...]) -> int | None:
-    """Copies of a deployment that run; None where nothing says it."""
+    """Copies of a deployment that run, the fewest where their number follows the load; None where nothing says it."""
     for mapping in reversed(mappings):
-        for path in (("replicas",), ("replicaCount",), ("spec", "replicas")):
-            count = mapping.string(*path)
-            if count.isdecimal() and len(count) < 6:
-                return int(count)
+        counts = (mapping.string(*path) for path in _COPIES)
+        count = next((count for count in counts if count.isdecimal() and len(count) < 6), None)
+        fewest = (mapping.string(*path) for path in _FEWEST)
+        count = count or next(filter(_is_count, fewest), None)
+        if count is not None:
+            return int(count)
     return None

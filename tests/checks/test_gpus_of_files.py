@@ -184,3 +184,48 @@ def test_one_pod_asks_for_no_more_gpus_than_a_node_holds(
     told = found(check(tmp_path, pod.replace("LABEL", label), "pod.yaml"))
     assert ("HC081" in told) == bool(said)
     assert not said or told["HC081"][2].startswith(said)
+
+
+SERVED = "vllm/vllm-openai:v0.30.0\n{0}args: [--model, nvidia/Nemotron-H-8B-Base-8K, --max-model-len, '8192']\n"
+COPIES = {
+    "deployment": (
+        "kind: Deployment\nspec:\n  replicas: 4\n  template:\n    spec:\n      containers:\n      - image: "
+        + SERVED.format("        "),
+        4,
+    ),
+    "service that scales": (
+        "kind: InferenceService\nspec:\n  predictor:\n    minReplicas: 4\n    containers:\n    - image: "
+        + SERVED.format("      "),
+        4,
+    ),
+    "service that scales to none": (
+        "kind: InferenceService\nspec:\n  predictor:\n    minReplicas: 0\n    containers:\n    - image: "
+        + SERVED.format("      "),
+        None,
+    ),
+    "compose": (
+        "services:\n  a:\n    deploy: {replicas: 4}\n    image: " + SERVED.format("    ").replace("args", "command"),
+        4,
+    ),
+    "ray": (
+        "applications:\n- args:\n    llm_configs:\n"
+        "    - model_loading_config: {model_id: nvidia/Nemotron-H-8B-Base-8K}\n"
+        "      deployment_config: {autoscaling_config: {min_replicas: 4}}\n"
+        "      engine_kwargs: {max_model_len: 8192}\n",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "copies"), COPIES.values(), ids=COPIES)
+def test_requests_are_wanted_of_all_replicas(tmp_path: Path, text: str, copies: int | None) -> None:
+    """As of data-parallel replicas: each serves its share, and 10,000 are beyond what four of them run."""
+    (tmp_path / "a.yaml").write_text(text)
+    for wanted, rules in ((400, ["HC063"] if copies is None else []), (10_000, ["HC063"])):
+        settings = Settings(gpu="h100", length=2000, concurrency=wanted)
+        (checked,) = present(check_file(str(tmp_path / "a.yaml"), settings, {})).checked
+        assert checked.replicas == copies
+        told = [item.finding.message for item in checked.findings if item.finding.rule == "HC063"]
+        assert ["HC063"] * len(told) == rules
+        said = "10,000 requests are wanted of 4 replicas, 2,500 of each, "
+        assert wanted == 400 or copies is None or told[0].startswith(said)
