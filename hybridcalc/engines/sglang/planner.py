@@ -95,8 +95,6 @@ class Prepared(NamedTuple):
     @property
     def limited_windows(self) -> int | None:
         """Tokens of the windows' pool where the request limit sizes it."""
-        if not self.model.window_layers:
-            return None
         from hybridcalc.engines.sglang.windows import limited_windows
 
         return limited_windows(self.model, self.args, self.rules, overlap=self.choice.overlap)
@@ -391,7 +389,7 @@ def _undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
 
 
 def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
-    if ready.limited_windows is not None and cell.window_bytes:
+    if cell.window_bytes and ready.limited_windows is not None:
         from hybridcalc.engines.sglang.windows import tokens_beside
 
         return tokens_beside(ready.limited_windows, cell, kv_bytes, ready.args)
