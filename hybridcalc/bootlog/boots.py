@@ -81,6 +81,7 @@ class Grammar:
 
 _OOM = (
     ("tried", "Tried to allocate {size}"), ("total", "total capacity of {size}"), ("left", "of which {size} is free"),
+    ("total", "{size} total"), ("left", "{size} free"),
 )  # fmt: skip
 _OOMS = rb"O(?=OMs?\b(?:(?!OOM)[^\n\v]|[\n\v](?![\n\v])){0,200}?" + spelt("to allocate") + rb")"
 COMMON = Grammar(
@@ -93,6 +94,11 @@ COMMON = Grammar(
         Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "OOMs ... trying to allocate N", (("tried", "to allocate {size}"),), 300, _OOMS, told=True),
+        Form("stopped", "Shutting down", (), 40, repeats=True, mark=True, stops=True),
+        Form("stopped", "shutdown triggered", (), 40),
+        Form("stopped", "SIGTERM received", (), 40),
+        Form("stopped", "Received SIGTERM", (), 40),
+        Form("stopped", "Received SIGINT", (), 40),
         Form("gpu_fault", "Memory access fault by GPU", (("why", "Reason: {rest}"),), 300, bare=True, error=""),
         Form("gpu_fault", "an illegal memory access was encountered", (), 60),
     ),
@@ -223,7 +229,9 @@ class Boot:
     @property
     def errors(self) -> list[Record]:
         """What it died of: refusals and failures, unless it went on as if they had not been."""
+        stopped = min((s.line for kind in self._by_kind if self.form(kind).stops for s in self.of(kind)), default=None)
         failed = [s for s in self.statements if s.line > self._mended and self.form(s.kind).failed(s)]
+        failed = [s for s in failed if stopped is None or s.line < stopped or not self.form(s.kind).aftermath]
         if not failed:
             return []
         said = [s for s in failed if not self.form(s.kind).aftermath]

@@ -211,6 +211,7 @@ class Form(NamedTuple):
     ``error``       it says that the start failed; the name of the failure, "" where none is reported
     ``if_zero``     the figure that is zero where the line says so
     ``aftermath``   what an engine ends with whatever it failed of: it counts only where nothing else says more
+    ``stops``       somebody asked it to end: what ends it behind that line is no failure
     ``moment``      when a failure behind it happened, in words
 
     ``told`` is said of the form itself: its lines are somebody's sentences.
@@ -233,6 +234,7 @@ class Form(NamedTuple):
     error: str | None = None
     if_zero: str = ""
     aftermath: bool = False
+    stops: bool = False
     moment: str = ""
     told: bool = False
 

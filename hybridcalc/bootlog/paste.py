@@ -25,9 +25,9 @@ Tables that somebody wrote by hand say figures of a boot too:
     | 0.88     | 52,032    | 9           |
 
 A row is read where its label is one that an engine's grammar knows (`TableRow`), and a figure stands in its cell or, as
-of "KV cache (96 K cells, 2/2 seqs)", in the label itself. Two rows at least make a table that is read, as one engine's:
-that which knows more of them. A column of differences or of what was reckoned is no boot. What is read so is marked:
-somebody tells it, no engine printed it.
+of "KV cache (96 K cells, 2/2 seqs)", in the label itself. Two rows at least, or one whose label is an engine's own
+word, make a table that is read, as one engine's: that which knows more of them, or is named more often. A column of
+differences or of what was reckoned is no boot. What is read so is marked: somebody tells it, no engine printed it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ _BACKSLASHED_AS = bytes.maketrans(b"\\nrt", b"\0\v\v ")
 _LOOKALIKES = {
     b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x89": b" ", b"\xe3\x80\x80": b" ",
     b"\xef\xbc\x8c": b",", b"\xef\xbc\x9a": b":", b"\xe3\x80\x81": b",", b"\xe2\x94\x82": b"|",
-    b"\xef\xbb\xbf": b"", b"\xe2\x80\x8b": b"", b"`": b"", b"**": b"",
+    b"\xef\xbb\xbf": b"", b"\xe2\x80\x8b": b"", b"`": b"", b"**": b"", b"\xe2\x86\x92": b"->", b"\xc3\x97": b"x",
+    b"\xe2\x94\x80": b"-", b"\xe2\x94\x9c": b"|", b"\xe2\x94\xbc": b"|", b"\xe2\x94\xa4": b"|",
 }  # fmt: skip
 _ENTITY = re.compile(rb"&(?:amp;)?(?:#([0-9]{1,6})|#[xX]([0-9a-fA-F]{1,5})|([a-z]{2,6}));")
 _NAMED = {
@@ -201,13 +202,15 @@ class TableRow(NamedTuple):
     """A row of a table: the kind of line that says the same, what its label holds, in small letters, and its figures.
 
     A figure is its name and a pattern with a group "figure", and a "unit" where it is a size; it is looked for in the
-    cell, then in the label. The first figure must be there. Rows of a kind that are ``joined`` are one line.
+    cell, then in the label. The first figure must be there. Rows of a kind that are ``joined`` are one line. Where the
+    label is the engine's ``own`` word, one row makes a table.
     """
 
     kind: str
     label: bytes
     figures: tuple[tuple[str, bytes], ...]
     joined: bool = False
+    own: bytes = b"(?!)"
 
 
 class TableReader:
@@ -221,14 +224,17 @@ class TableReader:
         """The tables' records, column by column; lines are counted from 1 within ``text``. Never raises."""
         if b"|" not in text or b"--" not in text:
             return
+        text, small = text.replace(b"\v\n", b" \n"), text.lower()
+        named = {name: small.count(name.encode()) for name in self._rows}
         for table in _TABLE.finditer(text):
             lines = [_cells(line) for line in table["rows"].split(b"\n")[1:]]
             head = _cells(table["head"] or b"")
             head = [*[b""] * (max(map(len, lines)) - len(head)), *head] if head else []  # an empty cell opens it
             first = text.count(b"\n", 0, table.start("rows")) + 2
-            ways = [self._read(first, head, lines, name) for name in self._rows]
-            ways += [self._headed(first, head, lines, name) for name in self._rows] if head else []
-            best = max(ways, key=len, default=[])
+            ways = [(name, self._read(first, head, lines, name)) for name in self._rows]
+            ways += [(name, self._headed(first, head, lines, name)) for name in self._rows] if head else []
+            told = [(len(way), sum(len(said.figures) for _, said in way), named[name], way) for name, way in ways]
+            best = max(told, key=lambda one: one[:3], default=(0, 0, 0, []))[-1]
             for number, (column, record) in enumerate(sorted(best, key=lambda pair: pair[0])):
                 place = min(table.start() + number, table.end() - 1)
                 yield Found(place, place + 1, replace(record, process=f"column pid={column}"))
@@ -238,10 +244,10 @@ class TableReader:
         told = [not _NO_BOOT.search(cell.lower()) for cell in head]
         found = _Told(engine)
         for number, (label, *cells) in enumerate(lines):
-            row = self._labelled(engine, label)
+            rows = self._labelled(engine, label)
             for column, cell in enumerate(cells, 1):
-                if row is not None and (column >= len(told) or told[column]):
-                    found.add(column, row, f"{row.kind} {number}", _figures(row.figures, cell, label), first + number)
+                if column >= len(told) or told[column]:
+                    found.add(column, rows, number, cell, label, first + number)
         return found.records(FEWEST_ROWS)
 
     def _headed(self, first: int, head: list[bytes], lines: list[list[bytes]], engine: str) -> list[tuple[int, Record]]:
@@ -249,14 +255,12 @@ class TableReader:
         rows = [self._labelled(engine, label) for label in head]
         found = _Told(engine)
         for number, cells in enumerate(lines):
-            for column, (row, cell) in enumerate(zip(rows, cells, strict=False)):
-                if row is not None:
-                    values = _figures(row.figures, cell, head[column])
-                    found.add(number, row, f"{row.kind} {column}", values, first + number)
+            for column, (known, cell) in enumerate(zip(rows, cells, strict=False)):
+                found.add(number, known, column, cell, head[column], first + number)
         return found.records(FEWEST_ROWS)
 
-    def _labelled(self, engine: str, label: bytes) -> _Compiled | None:
-        return next((one for one in self._rows[engine] if one.label.search(label.lower())), None)
+    def _labelled(self, engine: str, label: bytes) -> list[_Compiled]:
+        return [one for one in self._rows[engine] if one.label.search(label.lower())]
 
 
 class _Told:
@@ -265,11 +269,19 @@ class _Told:
     def __init__(self, engine: str) -> None:
         self._engine, self._found = engine, dict[tuple[int, str], Record]()
         self._labels: dict[int, set[str]] = {}
+        self._own = False
 
-    def add(self, boot: int, row: _Compiled, label: str, values: tuple[tuple[str, Value], ...], line: int) -> None:
-        """Take what a cell says in, where its first figure is there."""
-        if not values or values[0][0] != row.figures[0][0]:
-            return
+    def add(self, boot: int, rows: list[_Compiled], place: int, cell: bytes, label: bytes, line: int) -> None:
+        """Take what a cell says in: of each kind by the first of its label's rows whose first figure is there."""
+        kinds = set[str]()
+        for row in rows:
+            values = _figures(row.figures, cell, label) if row.kind not in kinds else ()
+            if values and values[0][0] == row.figures[0][0]:
+                kinds.add(row.kind)
+                self._take(boot, row, f"{row.kind} {place}", values, line)
+                self._own = self._own or row.own.search(label) is not None
+
+    def _take(self, boot: int, row: _Compiled, label: str, values: tuple[tuple[str, Value], ...], line: int) -> None:
         key = (boot, row.kind if row.joined else label)
         before = self._found.get(key)
         figures = (*(before.figures if before is not None else ()), *values)
@@ -278,8 +290,8 @@ class _Told:
         self._labels.setdefault(boot, set()).add(label)
 
     def records(self, fewest: int) -> list[tuple[int, Record]]:
-        """Each with its boot; nothing where no boot has ``fewest`` labels."""
-        if all(len(labels) < fewest for labels in self._labels.values()):
+        """Each with its boot; nothing where no boot has ``fewest`` labels, and none is the engine's own."""
+        if not self._own and all(len(labels) < fewest for labels in self._labels.values()):
             return []
         return [(boot, record) for (boot, _), record in self._found.items()]
 
@@ -291,11 +303,12 @@ class _Compiled(NamedTuple):
     label: re.Pattern[bytes]
     figures: tuple[tuple[str, re.Pattern[bytes]], ...]
     joined: bool
+    own: re.Pattern[bytes]
 
     @classmethod
     def of(cls, row: TableRow) -> _Compiled:
         figures = tuple((name, re.compile(pattern)) for name, pattern in row.figures)
-        return cls(row.kind, re.compile(row.label), figures, row.joined)
+        return cls(row.kind, re.compile(row.label), figures, row.joined, re.compile(row.own))
 
 
 def _cells(line: bytes) -> list[bytes]:

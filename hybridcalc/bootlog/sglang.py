@@ -115,6 +115,8 @@ FORMS = (
          repeats=True),
     Form("mm_reserve", "Reserving", (("reserved", "Reserving {size} of the KV budget", "mm_reserve_gib"),), 120,
          repeats=True),
+    Form("windows", "Use sliding window memory pool",
+         (("full", "full_layer_tokens={count}"), ("window", "swa_layer_tokens={count}")), 120, repeats=True),
     Form("pools_done", "Memory pool end", (("avail", "avail mem={size}", "mem_pool_end_avail_gib"),), repeats=True,
          moment="after the pools were allocated"),
     Form("graph_begin", "Capture graph begin", pattern=_GRAPH + spelt("begin"), repeats=True, mark=True,
@@ -148,7 +150,7 @@ FORMS = (
           ("slots_per_request", "at {count} state", "slots_per_request")), 120,
          spelt("caps max_running_requests to") + rb"(?=" + SPACE + CUT_COUNT + SPACE + spelt("at") + rb")", told=True),
     Form("summary", "max running N -> N", (("max_running_requests", "-> {count}", "max_running_requests"),), 60,
-         spelt("max running") + SPACE + CUT_COUNT + SPACE + rb"(?=->)", told=True),
+         rb"max[ _]running(?:_requests)?" + SPACE + CUT_COUNT + SPACE + rb"(?=->)", told=True),
     Form("reduced", "max_running_requests was reduced",
          (("requested", "from the requested {count} to"), ("effective", "to {count} (per dp worker)")), 200),
     Form("hicache_kv", "hierarchical KV host pool:",
@@ -173,6 +175,9 @@ FORMS = (
     Form("ping_pong", "Not enough space for mamba ping pong", error="mamba_ping_pong_exhausted"),
     Form("slots_exhausted", "Not enough space for mamba cache", error="mamba_cache_exhausted"),
     Form("no_host_memory", "No host memory is left for HiCache", error="no_host_memory"),
+    Form("frame", "sglang/srt/", (), 40, repeats=True, mark=True),
+    Form("allocating", "in _init_mamba_pool", (), 40, repeats=True, mark=True, moment="while the pools were allocated"),
+    Form("allocating", "in _init_pools", (), 40),
     Form("exception", "Scheduler hit an exception", (("raised", "{error}"), ("page_size", "page_size {*}= {count}")),
          8000, bare=True, repeats=True, error="", aftermath=True),
     Form("running", "Decode batch", _RUNNING, 400, spelt("Decode batch") + _TO_SLOTS, serving=True,
@@ -188,9 +193,11 @@ _SLOTS = rb"(?<![=:])(?P<figure>[0-9][0-9,]{0,11}) slots"
 _LIMIT = rb"^\W{0,4}(?P<figure>[0-9]{1,9})\b"
 ROWS = (
     TableRow("state_pool", rb"mamba (?:cache|pool|slots)|state (?:pool|slots)", (("slots", _SLOTS),)),
-    TableRow("state_pool", rb"max_mamba_cache_size", (("slots", _LIMIT),)),
+    TableRow("state_pool", rb"(?:mamba|state|gdn|kda) slots\W*$", (("slots", _LIMIT),)),
+    TableRow("state_pool", rb"max_mamba_cache_size", (("slots", _LIMIT),), own=rb"max_mamba_cache_size"),
     TableRow("summary", rb"kv tokens|max_total_num_tokens",
-             (("max_total_num_tokens", rb"^\W{0,4}" + COUNT + rb"(?![0-9.,]| ?[GMK%])"),), joined=True),
+             (("max_total_num_tokens", rb"^\W{0,4}" + COUNT + rb"(?![0-9.,]| ?[GMK%])"),), joined=True,
+             own=rb"max_total_num_tokens"),
     TableRow("summary", rb"kv (?:pool|cache|tokens)|max_total_num_tokens",
              (("max_total_num_tokens", COUNT + rb" tok(?:en)?s?\b"),), joined=True),
     TableRow("capped", rb"is capped", (("max_running_requests", rb"(?:->|\xe2\x86\x92) ?(?P<figure>[0-9]{1,9})\b"),)),
@@ -233,7 +240,7 @@ def _behind_a_refusal(boot: Boot, record: Record) -> bool:
 def _of_another_model(boot: Boot, record: Record) -> bool:
     """Whether weights or a KV pool are neither the target's nor a draft's."""
     first = boot.first_of(record.kind, record.rank) if record.kind in ("kv_pool", "weights_loaded") else None
-    if first is None:
+    if first is None or (record.kind == "kv_pool" and record.count("tokens") in _shared_out(boot)):
         return False
     tokens, dtype = record.count("tokens"), record.word("dtype")
     if dtype and tokens is None and not _kv_bytes(record) and not first.word("dtype"):
@@ -290,15 +297,30 @@ def differ(pools: list[Record]) -> bool:
     return any(not may_be_one(one, other) for one, other in combinations({p.figures: p for p in pools}.values(), 2))
 
 
+def _shared_out(boot: Boot) -> set[int | None]:
+    """Tokens of the two KV pools of a model whose layers have sliding windows in part."""
+    return {one.count(name) for one in boot.of("windows") for name in ("full", "window")} - {None}
+
+
+def window_pools(boot: Boot) -> list[Record]:
+    """KV pools of layers that keep a sliding window: their tokens are no request's."""
+    windows = {one.count("window") for one in boot.of("windows")} - {one.count("full") for one in boot.of("windows")}
+    return [pool for pool in boot.of("kv_pool") if pool.count("tokens") in windows]
+
+
 def target_pools(boot: Boot) -> list[Record]:
-    """The first KV pool of each rank: later ones are a draft model's."""
-    return list(boot.firsts("kv_pool").values())
+    """The first KV pool of each rank, those of sliding windows aside: later ones are a draft model's."""
+    windows = {id(pool) for pool in window_pools(boot)}
+    if not windows:
+        return list(boot.firsts("kv_pool").values())
+    pools = (pool for pool in boot.of("kv_pool") if id(pool) not in windows)
+    return list({pool.rank: pool for pool in reversed(list(pools))}.values())
 
 
 def draft_pools(boot: Boot) -> list[Record]:
     """KV pools of a draft model."""
-    targets = {id(pool) for pool in target_pools(boot)}
-    return [pool for pool in boot.of("kv_pool") if id(pool) not in targets]
+    others = {id(pool) for pool in (*target_pools(boot), *window_pools(boot))}
+    return [pool for pool in boot.of("kv_pool") if id(pool) not in others]
 
 
 def of_draft(boot: Boot) -> set[int]:

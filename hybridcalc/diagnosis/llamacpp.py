@@ -31,7 +31,7 @@ TOTALS = {"kv_buffer": ("kv_total", "kv_self"), "state_buffer": ("state_total",)
 """Lines that say what the buffers of a kind come to."""
 _RESERVED_ANEW = ("compute_buffer", "output_buffer")
 """Kinds of which a device's last line counts: the others are one buffer a line."""
-LOADERS = (("Ollama", PLANNED), ("LM Studio", ("estimate", "guardrail")))
+LOADERS = (("Ollama", (*PLANNED, "host_refused")), ("LM Studio", ("estimate", "guardrail")))
 """What starts a llama.cpp of its own, by kinds of lines that it alone prints."""
 RECKONED = {"weights_buffer": "planned_weights", "kv_buffer": "planned_kv", "compute_buffer": "planned_compute"}
 """Lines that say what a loader reckoned with for the buffers of a kind."""
@@ -293,6 +293,7 @@ def _fitted(answer: Diagnosis) -> None:
         answer.find("HC152", f"{on_device}: {needed} are needed for all, {left} are free", fix)
         return
     if use is None or free is None:
+        _projected(answer)
         if on_device and offloaded is not None and layers[0] != layers[1]:
             answer.row(f"line {offloaded.line}", on_device, "")
         return
@@ -304,6 +305,16 @@ def _fitted(answer: Diagnosis) -> None:
     few = layers[0] is not None and layers[1] is not None and layers[0] < layers[1]
     fix = "a smaller quantization, -ctk q8_0 -ctv q8_0 or a shorter -c leave room for more" if few else ""
     answer.find("HC152", f"{on_device}: {said}" if on_device else said, fix)
+
+
+def _projected(answer: Diagnosis) -> None:
+    """Devices that a rehearsal of the load overfills: what it counts is not allocated, so the device lacks it."""
+    for one in answer.boot.of("breakdown"):
+        own, free, lacking = one.size("own"), one.size("free"), one.size("lacking")
+        if own is None or free is None or lacking is None or own.value <= free.value or 2 * lacking.value < own.value:
+            continue
+        said = f"{one.word('device')}: {_mib(own.value)} MiB are projected, {_mib(free.value)} MiB are free"
+        answer.find("HC152", f"{said}; nothing of it is loaded", "fewer layers on it (-ngl, -ts), or a shorter -c")
 
 
 def _mib(size: Fraction) -> str:

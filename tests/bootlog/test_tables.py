@@ -97,3 +97,49 @@ def test_a_table_behind_a_refusal_is_of_other_boots() -> None:
     refused += "per request)\n\n"
     text = refused + table("| KV tokens | max_mamba_cache_size |", "| 86,528 | 11 |")
     assert [one["max_mamba_cache_size"] for one in boots(text)] == [2, 11]
+
+
+def test_a_table_of_contexts_and_concurrency_is_of_vllm() -> None:
+    """Beside a pool of tokens, in lines; what stands behind a length is no part of it."""
+    lines = ("| 8,192 | 260,006 | 31.74\u00d7 |", "| 262,144, fp8 KV | 1,853,358 | 7.07x |")
+    assert boots(table("| context/req | KV pool | max concurrency |", *lines)) == [
+        {"gpu_kv_cache_tokens": 260_006, "max_model_len": 8192, "max_concurrency": 31.74},
+        {"gpu_kv_cache_tokens": 1_853_358, "max_model_len": 262_144, "max_concurrency": 7.07},
+    ]
+
+
+def test_an_engines_own_word_makes_a_table_alone() -> None:
+    text = table("| | `max_total_num_tokens` | free |", "| before | 1,741 | 46.9 GB |", "| after | 349,377 | 17.0 GB |")
+    assert boots(text) == [{"max_total_num_tokens": 1741}, {"max_total_num_tokens": 349_377}]
+    assert boots(text.replace("max_total_num_tokens", "tokens")) == []
+
+
+def test_lines_of_boxes_part_cells_too() -> None:
+    text = table("| KV tokens | max_mamba_cache_size |", "| 52,032 | 9 |")
+    drawn = text.replace("|---|---|", "\u251c\u2500\u2500\u2500\u253c\u2500\u2500\u2500\u2524").replace("|", "\u2502")
+    assert boots(drawn) == boots(text) == [{"max_total_num_tokens": 52_032, "max_mamba_cache_size": 9}]
+
+
+def test_line_ends_of_windows_part_rows_too() -> None:
+    text = table("| fraction | KV tokens | mamba slots |", "| 0.88 | 52,032 | 9 |")
+    assert boots(text.replace("\n", "\r\n")) == boots(text) != []
+
+
+def test_of_two_readings_that_with_more_figures_counts() -> None:
+    """Weights and a KV cache are rows of vLLM's tables too, cells and sequences of llama.cpp's alone."""
+    rows = ("| Model weights | 20.3 GiB |", "| KV cache (96 K cells, 10 layers, 2/2 seqs) | 3 840 MiB |")
+    [found] = boots(table("| Component | Size |", *rows))
+    assert (found["kv_cells"], found["kv_layers"]) == (98_304, 10) and "available_kv_gib" not in found
+
+
+def test_a_cell_may_say_several_things_and_a_context_is_a_length_alone() -> None:
+    rows = ("| GPU KV cache | 389,084 tokens (1.48x at 262,144 per request) |", "| decode, short context | 169 tok/s |")
+    assert boots(table("| | |", *rows)) == [
+        {"gpu_kv_cache_tokens": 389_084, "max_concurrency": 1.48, "max_model_len": 262_144}
+    ]
+
+
+def test_of_equal_readings_that_of_the_engine_that_is_named_counts() -> None:
+    text = table("| dtype | weights | KV tokens |", "| FP8 | 28.77 GiB | 1,619,600 |")
+    assert boots(f"vLLM\n\n{text}") == [{"weights_gib": 28.77, "gpu_kv_cache_tokens": 1_619_600}]
+    assert boots(f"SGLang\n\n{text}") == [{"weights_gib": 28.77, "max_total_num_tokens": 1_619_600}]

@@ -74,3 +74,13 @@ def test_checkpoints_that_are_used_or_dropped_say_what_they_take(event: str) -> 
     assert answer.derived.checkpoints_bytes is None
     [found] = [one for one in answer.findings if one.rule == "HC153"]
     assert "not printed" in found.message
+
+
+def test_a_rehearsal_that_overfills_a_device_is_told() -> None:
+    """What it counts is missing from the device's total: nothing of it is loaded. A real load's memory is there."""
+    line = (
+        "common_memory_breakdown_print: |   - CUDA2 (Quadro P4000) | 8107 = {} + (26423 = 23975 + 1718 + 729) + {} |\n"
+    )
+    [found] = [one for one in only(line.format(7962, -26279)).findings if one.rule == "HC152"]
+    assert "26,423 MiB are projected, 7,962 MiB are free" in found.message
+    assert not any(one.rule == "HC152" for one in only(line.format(900, 1204)).findings)

@@ -62,3 +62,17 @@ def test_lines_that_somebody_may_have_shortened_date_no_release() -> None:
     assert diagnosed(line).headline.startswith("SGLang, lines as before 0.5.13")
     assert diagnosed(line).version is None
     assert diagnosed(f"[2026-03-01 10:00:01] {line}").version == "before 0.5.13"
+
+
+@pytest.mark.parametrize(("padding", "drafts"), [("8.68", 0), ("6.27", 2), ("5.11", 3), ("2.86", 5)])
+def test_the_class_in_the_line_of_the_cache_mode_finds_model_and_drafts(padding: str, drafts: int) -> None:
+    """A class and its pages give the draft tokens, which the log need not print."""
+    lines = (
+        "[interface.py:926] Setting attention block size to 1152 tokens to ensure that\n"
+        f"[interface.py:950] Padding mamba page size by {padding}% to ensure that mamba page size\n"
+        "[config.py:605] Mamba cache mode is set to 'align' for Glm5NextForConditionalGeneration by default\n"
+    )
+    found = diagnosed(lines)
+    assert found.model_guess.startswith("glm-5.3-flash")
+    told = [f.message for f in found.findings if "draft tokens" in f.message]
+    assert told == ([f"the pages are those with {drafts} draft tokens, of which no line tells"] if drafts else [])

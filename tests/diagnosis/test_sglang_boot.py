@@ -402,3 +402,21 @@ def test_a_stated_model_that_does_not_fit_is_named_with_what_is_off() -> None:
     assert said.startswith("the log names qwen3.5-27b, and its pools are not of its sizes: conv state per slot is ")
     assert "SSM" not in said
     assert "HC107" not in rules(answer(arguments + pool.replace("0.36", "0.35")))
+
+
+def test_pools_of_sliding_windows_are_no_drafts() -> None:
+    """Two pools of one model: the tokens are those of its full layers, and both are charged."""
+    lines = (
+        "[2026-06-10 01:53:50 TP0] Load weight end. type=X, avail mem=17.50 GB, mem usage=5.42 GB.\n"
+        "[2026-06-10 01:53:50 TP0] Use sliding window memory pool. full_layer_tokens=262528, swa_layer_tokens={0}\n"
+        "[2026-06-10 01:53:50 TP0] KV Cache is allocated. #tokens: {0}, K size: {1} GB, V size: {1} GB\n"
+        "[2026-06-10 01:53:50 TP0] KV Cache is allocated. #tokens: 262528, K size: 2.00 GB, V size: 2.00 GB\n"
+        "[2026-06-10 01:53:50 TP0] Memory pool end. avail mem=3.43 GB\n"
+        "[2026-06-10 01:53:52 TP0] max_total_num_tokens=262528, max_running_requests=1, context_len=262144\n"
+    )
+    for tokens, size in ((65632, "5.01"), (21204, "1.62")):
+        found = answer(lines.format(tokens, size))
+        assert "262,528 KV tokens" in found.meaning
+        assert [row.what for row in found.rows] == ["262,528 tokens", f"{tokens:,} tokens of windows"]
+        assert not any(one.rule in ("HC105", "HC114") for one in found.findings)
+    assert not any(one.rule == "HC116" for one in answer(lines.format(65632, "5.01")).findings)

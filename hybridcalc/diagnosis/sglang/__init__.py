@@ -16,7 +16,7 @@ from fractions import Fraction
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot, figure_list
-from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools
+from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools, window_pools
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis import Question, add_failures, named_model, serving_findings
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
@@ -170,6 +170,9 @@ def _kv_rows(case: Case, origin: str) -> None:
     if case.slots_per_request is not None:
         answer.step("S", "slots a request holds", origin or "printed", case.slots_per_request, "slots", "the log")
     _host_rows(case)
+    for pool in window_pools(boot)[:1]:
+        what = f"{pool.count('tokens'):,} tokens of windows"
+        answer.row(f"line {pool.line}", what, f"printed {sizes_text(pool, *KV_SIZES)} GiB, beside them")
     for draft in draft_pools(boot)[:1]:
         answer.row(f"line {draft.line}", "draft model's KV", f"printed {sizes_text(draft, *KV_SIZES)} GiB")
 
@@ -201,7 +204,7 @@ def _drafts(pools: Pools) -> int | None:
 def _memory(case: Case) -> None:
     """The memory the pools were given, the ratio they split it by, and the fraction of the GPU that leaves it."""
     pools, best, answer, derived = case.pools, case.best, case.answer, case.derived
-    if pools.slots is None or pools.tokens is None or pools.impossible:
+    if pools.slots is None or pools.tokens is None or pools.impossible or window_pools(case.boot):
         return
     slot = _point(best.state_bytes) if best and best.state_bytes else pools.slot
     cell = _point(best.kv_bytes) if best and best.kv_bytes else pools.cell

@@ -12,7 +12,7 @@ from math import ceil
 
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.sglang import target_pools
+from hybridcalc.bootlog.sglang import target_pools, window_pools
 from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.answer import Diagnosis, finding
 from hybridcalc.diagnosis.sglang.candidates import KV_DTYPES
@@ -82,7 +82,7 @@ def _memory(boot: Boot) -> Iterator[Finding]:
                 f"the weights took {used.text} GiB (line {statement.line})",
             )
     sizes_by_rank: dict[str, list[Fraction]] = {}
-    for pool in (*boot.of("state_pool"), *target_pools(boot)):
+    for pool in (*boot.of("state_pool"), *target_pools(boot), *window_pools(boot)):
         taken = pool.sizes(*STATE_SIZES, *SCRATCH_SIZES, *KV_SIZES)
         sizes_by_rank.setdefault(pool.rank, []).extend(size.value for size in taken)
     alone = len(boot.of("weights_loaded")) == len(loaded)

@@ -21,6 +21,7 @@ from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,
     Known,
+    class_of,
     figures_of,
     fitting_models,
     is_capacity,
@@ -70,7 +71,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     unknown = named.name if named is not None and named.preset is None else ""
     answer.candidates = tuple(fit.candidate for fit in fitting)
     counted = said.available is not None and said.concurrency is not None
-    kin = model is not None or boot.first("architecture", "name") is not None
+    kin = model is not None or class_of(boot) is not None
     decided = bool(fitting) and (fitting[0].told or (kin and not counted and not unknown))
     apart = False
     if decided:
@@ -80,6 +81,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         if fitting[0].told and len(release.tried) > 1:
             by = f"by the rules of {fitting[0].args.engine_version}"
             answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
+    drafts = fitting[0].args.num_speculative_tokens if decided else 0
+    if drafts and drafts != known.args.num_speculative_tokens:
+        answer.find("HC107", f"the pages are those with {drafts} draft tokens, of which no line tells")
     failed = add_failures(answer, CAUSES)
     if failed and decided:
         answer.findings = [_with_sequences(one, boot, fitting[0], said) for one in answer.findings]
@@ -138,7 +142,7 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
             why = "its tokens are those of none of them"
         elif said.tokens is not None:
             why = "the memory for the cache is not printed"
-        answer.find("HC107", f"the pages fit {answer.names}; {why}", "--model says which it is")
+        answer.find("HC107", f"the pages fit {answer.names}; {why}", "" if model else "--model says which it is")
     elif said.block is not None and model is not None:
         block = f"a block of {said.block:,} tokens"
         answer.find("HC101", f"no tp and no dtype gives {model.name} {block} with this padding")
@@ -154,6 +158,9 @@ def _known(boot: Boot, question: Question) -> Known:
         asked = launch.args.gdn_prefill_backend or kernel
         return Known(replace(launch.args, gdn_prefill_backend=asked), tp_stated=True)
     fields = _fields(echoed([*boot.of("arguments"), *boot.of("engine_started")]))
+    ranks = boot.count("context_parallel", "size")
+    if ranks is not None and ranks > 1:
+        fields.setdefault("decode_context_parallel_size", ranks)
     mode = boot.first("cache_mode", "mode")
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")

@@ -26,7 +26,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import GIB, short_dtype
 
 _TP = (1, 2, 4, 8, 16)
-DRAFTS = (1, 3)
+DRAFTS = (1, 2, 3, 4, 5, 7)
 """Draft tokens tried where pages fit no model without any."""
 NEAR_TOKENS = 256
 HOPPER, OLDER = "9.0", "8.9"
@@ -42,6 +42,11 @@ class Figures(NamedTuple):
     tokens: int | None
     concurrency: Printed | None
     length: int | None
+
+
+def class_of(boot: Boot) -> str | None:
+    """The model's class, where a line names it."""
+    return boot.word("architecture", "name") or boot.word("cache_mode", "class")
 
 
 def figures_of(boot: Boot) -> Figures:
@@ -138,7 +143,7 @@ def fitting_models(
     """
     if said.block is None and model is None:
         return []
-    args, printed = known.args, boot.word("architecture", "name")
+    args, printed = known.args, class_of(boot)
     models = (model,) if model is not None else models_with_states(printed) or models_with_states()
     sure = model is not None or printed is not None
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
