@@ -21,7 +21,7 @@ from hybridcalc.bootlog import Printed, Record, Value
 from hybridcalc.bootlog.boots import Boot, impossible_figures, merged
 from hybridcalc.bootlog.grammars import assemble, room
 from hybridcalc.bootlog.reader import read_log
-from hybridcalc.deployment import Workload
+from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.diagnosis.answer import Diagnosis, Seen, finding
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS, format_bytes
@@ -59,6 +59,30 @@ def echoed(records: list[Record]) -> dict[str, int | float | str | bool]:
         else:
             said[name] = {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
     return said
+
+
+_WORKER = re.compile(r"DP([0-9]{1,4})")
+
+
+class Shared(NamedTuple):
+    """Requests that are asked of a deployment, and what of them comes to each of its data-parallel workers."""
+
+    wanted: int
+    each: int
+    workers: int
+
+    @property
+    def said(self) -> str:
+        """``100 requests``, and what of them a worker has."""
+        share = f" ({self.each} on each of {self.workers} workers)" if self.workers > 1 else ""
+        return f"{requests_text(self.wanted)}{share}"
+
+
+def shared(boot: Boot, wanted: int, workers: int) -> Shared:
+    """What each worker has of ``wanted`` requests: of as many as are stated, or as name themselves in the log."""
+    numbers = (int(found[1]) + 1 for rank in boot.ranks if (found := _WORKER.search(rank)))
+    many = max(workers, *numbers, 1)
+    return Shared(wanted, -(-wanted // many), many)
 
 
 @lru_cache(maxsize=64)

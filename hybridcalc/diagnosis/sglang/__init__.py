@@ -18,7 +18,7 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools, window_pools
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis import Question, add_failures, named_model, serving_findings
+from hybridcalc.diagnosis import Question, add_failures, named_model, serving_findings, shared
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
@@ -367,29 +367,30 @@ def _wanted(case: Case) -> None:
     each = case.slots_per_request or case.derived.slots_per_request
     if wanted is None:
         return
-    asked = case.flags.args.max_running_requests
+    args = case.flags.args
+    share, asked = shared(case.boot, wanted, args.dp_size), args.max_running_requests
     limit = pools.requests
     if limit is None and asked is not None:
-        limit = max(1, asked // max(1, case.flags.args.attn_dp_size))
+        limit = max(1, asked // max(1, args.attn_dp_size))
     takes, fixes, admitted = list[str](), list[str](), [limit] if limit is not None else []
     if each and pools.slots is not None:
         admitted.append(pools.slots // each)
-        takes.append(f"{wanted * each:,} slots ({wanted} x {each}) of {pools.slots:,}")
-        if pools.slots < wanted * each:
-            fixes.append(f"--max-mamba-cache-size {wanted * each + 1}")
+        takes.append(f"{share.each * each:,} slots ({share.each} x {each}) of {pools.slots:,}")
+        if pools.slots < share.each * each:
+            fixes.append(f"--max-mamba-cache-size {(share.each * each + 1) * args.attn_dp_size}")
     if length is not None and pools.tokens:
         admitted.append(int(pools.tokens // length))
-        takes.append(f"{int(wanted * length):,} tokens of {pools.tokens:,}")
-        if pools.tokens < wanted * length:
+        takes.append(f"{int(share.each * length):,} tokens of {pools.tokens:,}")
+        if pools.tokens < share.each * length:
             fixes.append("more memory for KV")
     if not admitted:
         return
     run = min(admitted) if case.derived.requests is None else min(*admitted, case.derived.requests)
-    if limit is not None and limit < wanted and not case.boot.of("capped"):
-        fixes.append(f"--max-running-requests {wanted}")
-    said = f"{requests_text(wanted)} want " + " and ".join(takes) if takes else f"{requests_text(wanted)} are wanted"
-    if run < wanted:
-        case.answer.find("HC155", f"{said}: {run} run", ", ".join(fixes))
+    if limit is not None and limit < share.each and not case.boot.of("capped"):
+        fixes.append(f"--max-running-requests {share.each * args.attn_dp_size}")
+    said = f"{share.said} want " + " and ".join(takes) if takes else f"{share.said} are wanted"
+    if run < share.each:
+        case.answer.find("HC155", f"{said}: {run * share.workers} run", ", ".join(fixes))
     elif takes:
         case.answer.find("HC155", f"{said}: they run", severity="note")
 
@@ -425,6 +426,8 @@ def _verdict(case: Case) -> list[str]:
     parts = [f"{pools.slots:,} slots"] if pools.slots is not None else []
     parts += [f"{pools.tokens:,} KV tokens"] if pools.tokens is not None else []
     parts += [f"{requests_text(pools.requests)} at most"] if pools.requests is not None else []
+    if length is not None and pools.tokens:
+        parts.append(f"KV holds {requests_text(int(pools.tokens // length))} of {int(length):,} tokens")
     if parts:
         return parts
     if serving.lines and serving.most_running:

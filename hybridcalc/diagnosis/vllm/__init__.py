@@ -15,7 +15,17 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.diagnosis import Launched, Named, Question, add_failures, echoed, named_model, serving_findings
+from hybridcalc.diagnosis import (
+    Launched,
+    Named,
+    Question,
+    Shared,
+    add_failures,
+    echoed,
+    named_model,
+    serving_findings,
+    shared,
+)
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
@@ -101,7 +111,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         _exact(answer, derived, fitting[0], said, question.workload, one=one, sure=not unknown)
     elif not unknown or not fitting:
         _undecided(answer, said, question.model)
-    _wanted(answer, derived, said, question.workload, known.args.max_num_seqs)
+    if question.workload.wanted is not None:
+        share = shared(boot, question.workload.wanted, known.args.data_parallel_size)
+        _wanted(answer, derived, said, question.workload, share, known.args.max_num_seqs)
     if unknown:
         if fitting:
             same = f"{unknown} is no preset of these pages; they are those of {answer.names}"
@@ -273,28 +285,32 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
         answer.find("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}")
 
 
-def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, limit: int | None) -> None:
-    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit``."""
-    wanted, run, of = workload.wanted, derived.requests, workload.describe()
+def _wanted(
+    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, share: Shared, limit: int | None
+) -> None:
+    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit`` on
+    a worker.
+    """
+    wanted, run, of = share.each, derived.requests, workload.describe()
     least = int(said.concurrency.value) if said.concurrency is not None else None
     if workload.mean_length is None:
         run, of = least, f"{said.length:,} tokens" if said.length is not None else ""
     elif run is None:
         run = least
         shorter = said.length is None or workload.mean_length < said.length
-        more = least is not None and (wanted or 0) > least and (limit is None or limit > least)
-        if wanted is not None and more and shorter:
-            many = f"{requests_text(wanted)} of {of} are wanted: the blocks hold {least:,} at least"
+        more = least is not None and wanted > least and (limit is None or limit > least)
+        if more and shorter:
+            many = f"{share.said} of {of} are wanted: the blocks hold {least:,} at least"
             fix = "--model says which it is"
             answer.find("HC155", f"{many}; whether so many is not known without the model", fix, severity="note")
             return
-    if wanted is None or run is None:
+    if run is None:
         return
     limited, short = limit is not None and limit < wanted, run < wanted and answer.binding != "limit"
     run = min(run, limit) if limit is not None else run
     blocks, each = derived.num_blocks, derived.blocks_per_request
     takes = f", {wanted * each:,} blocks of {blocks:,}" if each and blocks and workload.mean_length is None else ""
-    said_of = f"{requests_text(wanted)} of {of} are wanted{takes}: {run:,} run at once"
+    said_of = f"{share.said} of {of} are wanted{takes}: {run * share.workers:,} run at once"
     if run >= wanted:
         answer.find("HC155", said_of, severity="note")
         return
