@@ -178,3 +178,30 @@ def test_latent_rows_are_not_kept_in_fp8_e5m2() -> None:
     """No backend of MLA lists it."""
     with pytest.raises(Refusal, match="no backend of MLA reads it"):
         started(KIMI, kv_cache_dtype="fp8_e5m2")
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "lacks"),
+    [
+        ("0.23.0", {}, "states"),
+        ("0.24.0", {"enable_prefix_caching": True, "mamba_cache_mode": "align"}, "states in mode align"),
+        ("0.24.0", {}, ""),
+        ("0.25.1", {"enable_prefix_caching": True}, ""),
+        ("0.25.1", {"speculative_config": NGRAM}, "ngram"),
+    ],
+)
+def test_runner_v2_is_refused_for_what_it_lacks(version: str, given: dict[str, Any], lacks: str) -> None:
+    """VLLM_USE_V2_MODEL_RUNNER=1 of a hybrid does not start before 0.24, nor there in mode align."""
+    given = {"engine_version": version, "env": {"VLLM_USE_V2_MODEL_RUNNER": "1"}, **given}
+    if not lacks:
+        assert started(NANO, **given)
+        return
+    with pytest.raises(Refusal, match=f"^model runner V2 does not run {lacks}$"):
+        started(NANO, **given)
+
+
+def test_lightning_keeps_no_float32_before_0_20_1() -> None:
+    """Ring and MiniMax: the class refused --mamba-cache-dtype float32."""
+    with pytest.raises(Refusal, match="lightning attention is not kept in float32"):
+        started("ling-2.6-flash", engine_version="0.20.0", mamba_cache_dtype="float32")
+    assert started("ling-2.6-flash", engine_version="0.20.1", mamba_cache_dtype="float32").state[0].dtype == "float32"

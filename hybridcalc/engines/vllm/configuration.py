@@ -231,6 +231,15 @@ def check_configuration(
             "write auto",
             "--kv-cache-dtype",
         )
+    float32 = family_rule(model).float32 if model.state is not None else ""
+    if args.mamba_cache_dtype == "float32" and float32 and not getattr(rules, float32):
+        first = RELEASES.oldest_with(float32, True)
+        raise _refusal(
+            "HC049",
+            "the state of lightning attention is not kept in float32 in this release",
+            f"write --mamba-cache-dtype auto, or {with_release(first)}",
+            "--mamba-cache-dtype",
+        )
     if args.mamba_block_size not in (None, model_length(model, args)) and not caching:
         raise _refusal(
             "HC049",

@@ -86,7 +86,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    on_v2 = on_runner_v2(args, rules, kind, mode=mode)
+    on_v2 = on_runner_v2(args, rules, kind, states=original.state is not None, mode=mode)
     check_configuration(model, args, rules, kind, model_dtype=model_dtype, caching=caching, mode=mode, on_v2=on_v2)
     length = model_length(model, args)
     settled |= {

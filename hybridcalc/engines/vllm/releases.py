@@ -19,9 +19,10 @@ class RuleSet(NamedTuple):
     Cache modes: ``modes``: --mamba-cache-mode is obeyed; ``mode_all_refused``: it does not take all;
     ``all_by_default``: mode all is taken where a class supports it, else align; ``align_under_drafts``: with drafts
     align is the default; ``drafts_in_mode_all``: mode all holds blocks for drafts.
-    States: ``bfloat16_states``: --mamba-cache-dtype and --mamba-ssm-cache-dtype take bfloat16; ``kda_dtype_obeyed``:
-    the latter says something about KDA; ``conv_layout_switch``: VLLM_SSM_CONV_STATE_LAYOUT is read; ``kda_joined``: KDA
-    keeps one window, not one each for q, k and v; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these
+    States: ``bfloat16_states``: --mamba-cache-dtype and --mamba-ssm-cache-dtype take bfloat16;
+    ``kda_dtype_obeyed``: the latter says something about KDA; ``lightning_float32``: the former takes float32 for
+    lightning attention; ``conv_layout_switch``: VLLM_SSM_CONV_STATE_LAYOUT is read; ``kda_joined``: KDA keeps one
+    window, not one each for q, k and v; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these
     convolutions.
     Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
     ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep
@@ -67,6 +68,7 @@ class RuleSet(NamedTuple):
     align_under_drafts: bool = False
     drafts_in_mode_all: bool = False
     bfloat16_states: bool = False
+    lightning_float32: bool = False
     kda_dtype_obeyed: bool = False
     conv_layout_switch: bool = False
     kda_joined: bool = False
@@ -129,6 +131,8 @@ HOOKS, CONFIG, ARGS = "model_executor/models/config.py", "config/vllm.py", "engi
 REPLAY, RUNNER = f"{CONFIG} validate_mamba_cached_kernel", f"{CONFIG} use_v2_model_runner"
 DRAFTS_ON_V1 = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "custom_class", "parallel drafting"})
 """Drafts for which model runner V2 stood back when it became the default."""
+LACKED_FIRST = DRAFTS_ON_V1 | {"draft_model", "eagle3 in stages"}
+"""What it lacked before, beside what is said of states."""
 CHANGES: tuple[Change, ...] = (
     Change("0.18.0", RECORDED, False, READ),
     Change("0.19.0", RECORDED, True, RESULTS),
@@ -140,6 +144,8 @@ CHANGES: tuple[Change, ...] = (
     Change("0.20.0", "context_parallel_groups", False, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.20.0", "utilization_percent", 92, "config/cache.py"),
     Change("0.20.0", "events_without_hybrids", False, CONFIG),
+    Change("0.20.0", "runner_v2_lacks", LACKED_FIRST | {"states"}, RUNNER),
+    Change("0.20.1", "lightning_float32", True, SHAPES),
     Change("0.20.1", "tokens_of_pool", False, f"{UTILS} _report_kv_cache_config"),
     Change("0.20.1", "override_checked", True, f"{UTILS} get_kv_cache_configs"),
     Change("0.20.2", RECORDED, True, RESULTS),
@@ -152,7 +158,9 @@ CHANGES: tuple[Change, ...] = (
     Change("0.22.1", RECORDED, True, RESULTS),
     Change("0.23.0", "kda_joined", True, SHAPES),
     Change("0.23.0", RECORDED, True, RESULTS),
+    Change("0.24.0", "runner_v2_lacks", LACKED_FIRST | {"states in mode align"}, RUNNER),
     Change("0.24.0", RECORDED, True, RESULTS),
+    Change("0.25.0", "runner_v2_lacks", LACKED_FIRST, RUNNER),
     Change("0.25.1", RECORDED, True, RESULTS),
     Change("0.26.0", "context_parallel_groups", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.26.0", "fine_hits", True, HITS),
@@ -164,7 +172,6 @@ CHANGES: tuple[Change, ...] = (
     Change("0.27.0", "kda_draft_rows", True, SHAPES),
     Change("0.27.0", "kda_context_parallel", False, "model_executor/layers/mla.py"),
     Change("0.27.0", "replayssm", True, REPLAY),
-    Change("0.27.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "eagle3 in stages"}, RUNNER),
     Change("0.27.0", RECORDED, True, RESULTS),
     Change("0.28.0", "caches_hybrid_prefixes", True, f"{ARGS} _set_default_chunked_prefill_and_prefix_caching_args"),
     Change("0.28.0", "all_by_default", False, HOOKS),

@@ -16,10 +16,15 @@ ON_THE_GPU = ("ngram_gpu",)
 """Drafts without KV that asynchronous scheduling runs with under model runner V1."""
 
 
-def on_runner_v2(args: EngineArgs, rules: RuleSet, kind: ModelClass, *, mode: str) -> bool:
-    """Whether model runner V2 serves. Raises Refusal where the environment asks it for what it lacks."""
+def on_runner_v2(args: EngineArgs, rules: RuleSet, kind: ModelClass, *, states: bool, mode: str) -> bool:
+    """Whether model runner V2 serves; ``states``: the model has some.
+
+    Raises Refusal where the environment asks it for what it lacks.
+    """
     config, method = args.speculative_config or {}, args.speculative_method or ""
     wanted = {
+        "states": states,
+        "states in mode align": states and mode == "align",
         "mode all": mode == "all",
         "eagle3 in stages": method == "eagle3" and args.pipeline_parallel_size > 1,
         "parallel drafting": bool(config.get("parallel_drafting")) and method not in PARALLEL_DRAFTERS,
