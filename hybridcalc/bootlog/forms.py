@@ -25,6 +25,7 @@ figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -214,7 +215,8 @@ class Form(NamedTuple):
     ``stops``       somebody asked it to end: what ends it behind that line is no failure
     ``moment``      when a failure behind it happened, in words
 
-    ``told`` is said of the form itself: its lines are somebody's sentences.
+    ``told`` is said of the form itself: its lines are somebody's sentences. So is ``aside``: its opening stands within
+    other statements, as the files in a traceback do, and ends none.
     """
 
     kind: str
@@ -237,6 +239,7 @@ class Form(NamedTuple):
     stops: bool = False
     moment: str = ""
     told: bool = False
+    aside: bool = False
 
     @property
     def opens(self) -> bytes:
@@ -289,6 +292,7 @@ class FormReader:
         if not openings:
             return
         boundaries = list(_BOUNDARY.finditer(text))
+        ends = [m.start() for m in openings if m.lastgroup not in self._forms or not self._forms[m.lastgroup][1].aside]
         number, counted, passed = 1, 0, 0
         for position, match in enumerate(openings):
             name, start = match.lastgroup or "", match.start()
@@ -297,8 +301,9 @@ class FormReader:
             if name not in self._forms:
                 continue
             end = min(start + self._forms[name][1].reach, len(text))
-            if position + 1 < len(openings):
-                end = min(end, openings[position + 1].start())
+            after = bisect_right(ends, start)
+            if after < len(ends):
+                end = min(end, ends[after])
             ahead = passed
             while ahead < len(boundaries) and boundaries[ahead].start() < match.end():
                 ahead += 1

@@ -59,3 +59,13 @@ def test_what_was_free_is_read_of_older_and_shorter_words(words: str) -> None:
 def test_the_banner_says_the_release() -> None:
     banner = "(APIServer pid=1) INFO 03-17 11:29:48 [utils.py:302]  \u2580\u2584\u2580 \u2588  version 0.24.0\n"
     assert diagnosed(banner + SIZED).version == "0.24.0"
+
+
+def test_the_files_of_a_traceback_end_no_statement() -> None:
+    """The exception's own line stands behind them, however many there are."""
+    frames = '  File "/x/sglang/srt/model_executor/model_runner.py", line 508, in _init_pools\n    self.run()\n' * 12
+    log = f"[2026-06-07 18:37:48] Scheduler hit an exception: Traceback (most recent call last):\n{frames}"
+    found = diagnosed(
+        f"[2026-06-07 18:37:47] Memory pool end. avail mem=66.08 GB\n{log}ImportError: cannot import it\n"
+    )
+    assert "ImportError: cannot import it" in found.meaning
