@@ -356,6 +356,7 @@ FORMATS = (
     Format("batch", re.compile(r".*\.(cmd|bat)"), _NO_LOOK, _lazy("windows", "read_batch"), shell=False),
     Format("powershell", re.compile(r".*\.ps1"), _NO_LOOK, _lazy("powershell", "read_powershell"), shell=False),
     *(Format(kind, re.compile(names), _NO_LOOK, _commands(kind), shell=False) for kind, names in _TASKS),
+    Format("launchd", re.compile(r".*\.plist"), _NO_LOOK, _lazy("launchd", "read_plist"), shell=False),
     Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _lazy("hcl", "read_hcl"), shell=False),
     Format(
         "python", re.compile(r".*\.pyi?"), _NO_LOOK, _lazy("pythonsource", "read_python"), walked=False, shell=False,
@@ -363,7 +364,7 @@ FORMATS = (
     Format("notebook", re.compile(r".*\.ipynb"), _NO_LOOK, _lazy("documents", "read_yaml"), walked=False, shell=False),
     Format("guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), _NO_LOOK, _read_guide, walked=False),
     Format(
-        "others", re.compile(r".*\.(nix|toml|plist|fish|nu|jsonnet|libsonnet|cue|cfg|properties)"), _NO_LOOK,
+        "others", re.compile(r".*\.(nix|toml|fish|nu|jsonnet|libsonnet|cue|cfg|properties)"), _NO_LOOK,
         lambda *_: iter(()), shell=False,
     ),
     Format(

@@ -199,6 +199,13 @@ KINDS = {
         "  containers:\n  - {command: [vllm, serve, org/m]}\n",
         [("vllm", None, "org/m")],
     ),
+    "launch agent": (
+        "a.plist",
+        "<plist><dict><key>Label</key><string>llama-server</string>\n<key>ProgramArguments</key>\n<array>\n"
+        "  <string>/opt/bin/llama-server</string>\n  <!-- <string>--no</string> -->\n  <string>-m</string>"
+        "<string>a &amp; b.gguf</string>\n  <string>-c</string><string>8192</string>\n</array></dict></plist>\n",
+        [("llama.cpp", None, "-m a & b.gguf -c 8192")],
+    ),
     "escapes of systemd": (
         "a.service",
         "[Service]\nExecStart=/x/vllm serve org/m --api-key 'it\\'s' --max-num-seqs 4\n",
