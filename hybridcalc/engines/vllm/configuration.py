@@ -17,7 +17,6 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.engines.vllm.replay import check_replayssm
 from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 from hybridcalc.formulas import divisors
 
@@ -255,7 +254,10 @@ def check_configuration(
             "--enable-chunked-prefill",
         )
     _check_batch(model, args)
-    check_replayssm(model, args, rules, mode=mode, on_v2=on_v2)
+    if args.use_replayssm:
+        from hybridcalc.engines.vllm.replay import check_replayssm
+
+        check_replayssm(model, args, rules, mode=mode, on_v2=on_v2)
     dcp, taken = args.decode_context_parallel_size, context_parallel_sizes(model, tp)
     if dcp not in taken:
         whole = f"decode context parallel size {dcp} does not divide tensor parallel size {tp}"

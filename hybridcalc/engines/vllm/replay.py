@@ -25,8 +25,6 @@ def _refuse(reason: str, fix: str = "leave out --use-replayssm", flag: str = "--
 
 def check_replayssm(model: Architecture, args: EngineArgs, rules: RuleSet, *, mode: str, on_v2: bool) -> None:
     """Raise Refusal for a launch that asks for ReplaySSM and cannot have it."""
-    if not args.use_replayssm:
-        return
     flashinfer, drafts = args.mamba_backend == "flashinfer", args.num_speculative_tokens
     recovers = rules.recovers_kda and model.architecture in RECOVERING
     if not rules.replayssm:
