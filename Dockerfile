@@ -1,4 +1,5 @@
 # hybridcalc in a container, without torch:  docker build -t hybridcalc . && docker run --rm hybridcalc plan ...
+# 22 MB on a base of some 50: 18 of libraries, each a wheel for musl that nothing has to compile, 4 of the program.
 # Files and logs come by a mount or on stdin:  docker run --rm -i hybridcalc log - < boot.txt
 FROM python:3.13-alpine AS build
 WORKDIR /source

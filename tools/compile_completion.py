@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from typer.main import get_command
 
-from hybridcalc.architecture.presets import model_names
+from hybridcalc.architecture.presets import model_names, shipped_presets
+from hybridcalc.checks.findings import explained_rules
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.cli.plan import LaunchCommand
 from hybridcalc.engines import ENGINES
@@ -26,6 +27,7 @@ from hybridcalc.fitting.models import ORDERS
 from hybridcalc.fitting.question import ALLOWED, JOINED
 from hybridcalc.hardware import shipped_gpus
 from hybridcalc.manifests.emit import forms
+from hybridcalc.output.schema import commands
 
 TARGET = Path(__file__).resolve().parent.parent / "hybridcalc" / "cli" / "completion.json"
 VALUES: dict[str, Any] = {
@@ -44,18 +46,30 @@ VALUES: dict[str, Any] = {
 }
 """What may stand behind an option, where no flag of an engine says it: a list, or the name of one."""
 
+WORDS: dict[str | None, Any] = {
+    "model": "models",
+    "name": "models",
+    "rule": list(explained_rules()),
+    "command": commands(),
+}
+"""What may stand for an argument, by its name: a list, or the name of one."""
+
 
 def compiled() -> str:
     """The document: commands with their options, flags of engines, words that start one, lists of names."""
     root = get_command(app)
-    commands = {name: _command(root.get_command(None, name)) for name in COMMANDS}  # type: ignore[attr-defined]
+    nodes = {name: _command(root.get_command(None, name)) for name in COMMANDS}  # type: ignore[attr-defined]
     started = [(program, name) for name, row in ENGINES.rows.items() for program in row.starter.programs]
     programs = {program[-1 if program[0] == "python" else 0]: name for program, name in started}
     document = {
         "usual": ENGINES.usual,
         "programs": programs,
-        "lists": {"models": model_names(), "gpus": sorted(shipped_gpus())},
-        "root": {"options": _options(root), "commands": commands},
+        "lists": {
+            "models": model_names(),
+            "ids": sorted(preset["hf_id"] for preset in shipped_presets().values()),
+            "gpus": sorted(shipped_gpus()),
+        },
+        "root": {"options": _options(root), "commands": nodes},
         "engines": {name: _flags(name) for name in ENGINES},
     }
     return json.dumps(document, separators=(",", ":")).replace('},"', '},\n"') + "\n"
@@ -68,8 +82,9 @@ def _command(command: Any) -> dict[str, Any]:
     if isinstance(command, LaunchCommand):
         found["engine"] = True
     named = [param.name for param in command.params if param.param_type_name == "argument"]
-    if isinstance(command, LaunchCommand) or set(named) & {"model", "name"}:
-        found["model"] = True
+    words = next((WORDS[name] for name in named if name in WORDS), None)
+    if isinstance(command, LaunchCommand) or words:
+        found["words"] = words or "models"
     return found
 
 

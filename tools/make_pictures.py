@@ -47,7 +47,8 @@ PICTURES = {
 PAGE = "report Qwen/Qwen3.5-397B-A17B-FP8 --gpu 8xh200 -L 64k"
 TRIED = "ratio=0.238&kv=fp8_e4m3"
 SHOTS: tuple[tuple[str, int, int, Literal["light", "dark"], str], ...] = (
-    ("page", 1040, 980, "light", "#try"), ("page-phone", 390, 844, "dark", "figure:has(#chart-memory)"),
+    ("page", 1040, 980, "light", "#try"), ("page-dark", 1040, 980, "dark", "body"),
+    ("page-phone", 390, 844, "dark", "figure:has(#chart-memory)"), ("page-phone-light", 390, 844, "light", "body"),
 )  # fmt: skip
 """File, width and height of the screen, scheme, and what stands at its top."""
 TOLERANCE_PX = 12.0
@@ -64,7 +65,7 @@ def draw(name: str, target: Path) -> None:
 
 
 def photograph() -> None:
-    """The settings of a page on a wide screen, and its pictures on a phone in the dark."""
+    """A page on a wide screen and on a phone, its verdict and what it draws, by day and by night."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("google-chrome")

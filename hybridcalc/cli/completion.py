@@ -56,16 +56,20 @@ def offered(before: Sequence[str], typed: str) -> list[str]:
         options = flags if launched else flags | options
     name, equals, value = typed.partition("=")
     if equals and name in options:
-        return [f"{name}={each}" for each in _beginning(value, _values(options[name], known))]
+        return [f"{name}={each}" for each in _named(value, options[name], known)]
     awaited: Any = options.get(words[-1], False) if words else False
     if awaited is not False:
-        return _beginning(typed, _values(awaited, known))
+        return _named(typed, awaited, known)
+    if words and words[-1] == "--":
+        return _beginning(typed, known["programs"])
     if typed.startswith("-"):
         return _beginning(typed, options)
     if "commands" in node:
         return _beginning(typed, node["commands"])
-    models = known["lists"]["models"]
-    return _beginning(typed, models) if node.get("model") and not set(words) & set(models) else []
+    lists, may_be = known["lists"], node.get("words")
+    if may_be == "models" and set(words) & {*lists["models"], *lists["ids"]}:
+        return []
+    return _named(typed, may_be, known)
 
 
 def _engine(words: Sequence[str], known: Mapping[str, Any]) -> str:
@@ -78,11 +82,13 @@ def _engine(words: Sequence[str], known: Mapping[str, Any]) -> str:
     return str(known["usual"])
 
 
-def _values(values: str | list[str] | None, known: Mapping[str, Any]) -> list[str]:
-    """The values of a flag: a list, the name of one, or None where any may be written."""
-    if isinstance(values, str):
-        return list(known["lists"][values])
-    return values or []
+def _named(typed: str, names: str | list[str] | None, known: Mapping[str, Any]) -> list[str]:
+    """Names that begin as ``typed``: of a list, of the one that is named, or none where any may be written; where no
+    short name of a model begins so, the ids.
+    """
+    lists = known["lists"]
+    found = _beginning(typed, lists[names] if isinstance(names, str) else names or [])
+    return found or (_beginning(typed, lists["ids"]) if names == "models" and typed[1:] else [])
 
 
 def _beginning(typed: str, names: Iterable[str]) -> list[str]:
