@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from typer.main import get_command
 
 from hybridcalc.architecture.presets import model_names, shipped_presets
-from hybridcalc.checks.findings import explained_rules
+from hybridcalc.checks import explained_rules
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.cli.plan import LaunchCommand
 from hybridcalc.engines import ENGINES

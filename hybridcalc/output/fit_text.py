@@ -27,6 +27,8 @@ LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
 LABEL = 8
 """Columns of what stands before a line."""
+SPARE = ("price", "else", "nodes")
+"""Labels of lines that are left out where there is no room for them."""
 COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
 HOURLY, EACH, RATE = "an hour", "each", "tokens/s"
@@ -53,6 +55,9 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
         said = said if len(said) <= COLUMNS else said.removesuffix(" each")
         rest = f"{_requests(first)} at once{_each_hour(first)}"
         used = _used(said, first, told)
+        while not verbose and used + LEAST_ROWS > LINES and (spare := [each for each in told if each[0] in SPARE]):
+            told.remove(spare[0])
+            used = _used(said, first, told)
         if len(f"{said}   {rest}") > COLUMNS:
             rest = rest if verbose or used + LEAST_ROWS < LINES else ""  # the first row has the same figures
             used += bool(rest)

@@ -30,6 +30,7 @@ ANSWERS = {
     "fit": ("fit", "qwen3.5-397b-a17b", "-L", "64k", "-C", "200", "--gpu", "h200,b200"),
     "fit, prices": ("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "90", "--price", "l40s=0.86,h100=2.49,h200=3.80"),
     "fit, nothing serves": ("fit", "kimi-k3", "-L", "64k", "-C", "100", "--gpu", "8xb200,16xh100"),
+    "fit, much to say": ("fit", "kimi-k3", "-L", "128k", "-C", "32", "--gpu", "h200,b200,b300,gb300"),
     "fit, models": ("fit", "--gpu", "2xrtx-4090", "-L", "128k"),
     "log": ("log", "examples/kimi-k3-boot.log", "-L", "9216", "-C", "60"),
     "log, llama.cpp": ("log", "tests/data/bootlogs/lcpp-002.log"),

@@ -94,11 +94,11 @@ def _whole(plan: Plan, cards_gib: float) -> Quantity:
         fits = "does not fit"
     elif fits == "fits" and (lack := plan.lacking(MOST)) is not None:
         fits = f"{lack.name} may lack {lack.held - lack.card:.2f}"
-    bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
+    bounds = "" if low == high else f"{low:.2f} to {high:.2f} "
     free = f", {rest.headroom_gib:.2f} kept free" if rest.headroom_gib else ""
-    of = f"of {cards_gib:.2f} on {cards} card{'' if cards == 1 else 's'}{free}: {fits}"
+    of = f"{bounds}of {cards_gib:.2f}{'' if cards == 1 else f' on {cards} cards'}{free}: {fits}"
     label = "on the cards" if _left_to_host(plan) and fits != "does not fit" else "all of it"
-    return Quantity(label, f"{likely:.2f}{bounds}", "GiB", of)
+    return Quantity(label, f"{likely:.2f}", "GiB", of)
 
 
 def _left_to_host(plan: Plan) -> bool:
