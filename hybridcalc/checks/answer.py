@@ -45,15 +45,19 @@ class Answered(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def of_each(workload: Workload, copies: int | None) -> Workload:
-    """What one of several copies serves of a workload: its share of the requests that are wanted at once."""
-    wanted = workload.concurrency
-    return workload._replace(concurrency=-(-wanted // copies)) if wanted and copies else workload
+def of_each(workload: Workload, copies: int | None, args: Any) -> Workload:
+    """What one of several copies serves of a workload: its share of the requests that are wanted at once, and as many
+    more as ``args`` ask it to run, since nothing shares requests out evenly.
+    """
+    wanted, asked = workload.concurrency, getattr(args, "max_running_requests", None) or 0
+    return (
+        workload._replace(concurrency=min(wanted, max(-(-wanted // copies), asked))) if wanted and copies else workload
+    )
 
 
-def of_all(answered: Answered, workload: Workload, copies: int | None) -> Answered:
+def of_all(answered: Answered, workload: Workload, copies: int | None, args: Any) -> Answered:
     """An answer for one of several copies, whose findings say what is wanted of all of them."""
-    each = of_each(workload, copies).concurrency
+    each = of_each(workload, copies, args).concurrency
     if each == workload.concurrency or each is None:
         return answered
     said = f"{workload.concurrency:,} requests are wanted of {copies:,} replicas, {each:,} of each, "

@@ -89,8 +89,9 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     else:
         try:
             guessed = bool(words.opened or words.refused)
-            known_now, each = Known() if guessed else known, of_each(workload, deployment.replicas)
-            answered = of_all(answer(engine, architecture, args, known_now, each), workload, deployment.replicas)
+            copies, each = deployment.replicas, of_each(workload, deployment.replicas, args)
+            said = answer(engine, architecture, args, Known() if guessed else known, each)
+            answered = of_all(said, workload, copies, args)
         except NotModelled as error:  # that is about this library, not about the deployment
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:

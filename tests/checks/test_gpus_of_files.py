@@ -229,3 +229,15 @@ def test_requests_are_wanted_of_all_replicas(tmp_path: Path, text: str, copies: 
         assert ["HC063"] * len(told) == rules
         said = "10,000 requests are wanted of 4 replicas, 2,500 of each, "
         assert wanted == 400 or copies is None or told[0].startswith(said)
+
+
+def test_a_copy_is_to_run_as_many_as_its_own_limit_lets_in(tmp_path: Path) -> None:
+    """Nothing shares requests out evenly: of 32 for two copies that take 32 each, one may get all."""
+    launch = "sglang serve Qwen/Qwen3.6-35B-A3B-FP8 --max-mamba-cache-size 64"
+    text = "services:\n  a:\n    deploy: {{replicas: 2}}\n    image: lmsysorg/sglang:v0.5.23\n    command: {0}\n"
+    for limit, wanted in ((" --max-running-requests 32", "32 requests x 5 slots"), ("", "16 requests x 5 slots")):
+        (tmp_path / "compose.yaml").write_text(text.format(launch + limit))
+        settings = Settings(gpu="h200", length=8192, concurrency=32)
+        (checked,) = present(check_file(str(tmp_path / "compose.yaml"), settings, {})).checked
+        (found,) = [item.finding for item in checked.findings if item.finding.rule == "HC002"]
+        assert wanted in found.message
