@@ -13,7 +13,7 @@ from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import kv_not_known
-from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.engines.sglang.strategy import resolve_strategy, with_defaults
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.speed import KV, decode_step
 
@@ -331,3 +331,15 @@ def test_plan_and_the_floor_of_time_take_one_kv(checkpoint: str, kv: int, known:
     one, two = (decode_step(checkpoint, gpu="b300", context=context) for context in (100_000, 200_000))
     assert two.parts[KV] - one.parts[KV] == 100_000 * kv
     assert ("HC031" in {found.rule for found in plan.findings}) is not known
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "cell_bytes", "settled"),
+    [("9.0", "auto", 11 * (1024 + 33), "bfloat16"), ("9.0", "fp8_e4m3", 11 * (528 + 33), "fp8_e4m3"),
+     ("10.0", "auto", 11 * (512 + 33), "fp8_e4m3"), ("12.0", "bfloat16", 11 * (1024 + 33), "bfloat16")],
+)  # fmt: skip
+def test_sparse_attention_is_in_fp8_on_blackwell(capability: str, dtype: str, cell_bytes: int, settled: str) -> None:
+    """GLM-5.3-Flash, 4 tokens an index key: rows that TensorRT-LLM reads have no scales; those of Hopper have."""
+    model = load_model("glm-5.3-flash")
+    args = with_defaults(model, ServerArgs(kv_cache_dtype=dtype, gpu_capability=capability), NEWEST)
+    assert (kv_cell(model, args, NEWEST).bytes, args.kv_cache_dtype) == (cell_bytes, settled)

@@ -10,6 +10,7 @@ from hybridcalc import load_model
 from hybridcalc.engines.sglang import refusals
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import Strategy
 
@@ -322,3 +323,34 @@ def test_fp8_index_keys_want_an_index() -> None:
     said = "HC028 there are no compressed index keys to keep in fp8"
     assert told(refusals.check_index, KIMI, ServerArgs(qsa_indexer_dtype="fp8_e4m3")) == said
     assert told(refusals.check_index, KIMI, ServerArgs()) == ""
+
+
+TREE: dict[str, Any] = DRAFTS | {"speculative_eagle_topk": 4}
+WORKERS: dict[str, Any] = {"dp_size": 2, "enable_dp_attention": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "flags", "said"),
+    [
+        ("qwen3-next-80b-a3b", "8.9", {"attention_backend": "trtllm_mha"}, "trtllm_mha does not run on"),
+        ("qwen3-next-80b-a3b", "9.0", {"attention_backend": "trtllm_mha"}, ""),
+        ("qwen3-next-80b-a3b", "12.0", {"attention_backend": "trtllm_mha", "kv_cache_dtype": "fp8_e4m3"}, "read fp8"),
+        ("kimi-k3", "10.0", {"kv_cache_dtype": "fp8_e5m2"}, "trtllm_mla does not read fp8_e5m2"),
+        ("kimi-k3", "9.0", {"kv_cache_dtype": "fp8_e5m2"}, ""),
+        ("glm-5.3-flash", "9.0", {"kv_cache_dtype": "fp8_e5m2"}, "dsa does not read fp8_e5m2"),
+        ("qwen3-next-80b-a3b", "10.0", {"attention_backend": "trtllm_mha"} | TREE, "verify trees of drafts"),
+        ("kimi-k3", "10.0", {"speculative_algorithm": "NGRAM"}, "trees of drafts on pages of 64"),
+        ("kimi-k3", "9.0", {"speculative_algorithm": "NGRAM"}, ""),
+        ("qwen3-next-80b-a3b", "9.0", {"page_size": 64} | TREE, ""),
+        ("lfm2-1.2b", "9.0", {"attention_backend": "triton"}, "do not run on triton"),
+        ("lfm2-1.2b", "9.0", {"kv_cache_dtype": "fp8_e5m2"}, ""),
+        ("kimi-k3", "9.0", {"speculative_algorithm": "NGRAM"} | WORKERS, "NGRAM drafts"),
+    ],
+)
+def test_what_backends_have_no_kernel_for(name: str, capability: str, flags: dict[str, Any], said: str) -> None:
+    """Judged where the GPU is known, on what start-up settles; LFM2 on what is typed."""
+    model, typed = load_model(name), ServerArgs(tp_size=2, gpu_capability=capability, **flags)
+    found = told(refusals.check_kernels, model, typed, with_defaults(model, typed, NEWEST))
+    assert said in found and bool(said) == bool(found)
+    unknown = typed.changed(gpu_capability=None)
+    assert not told(refusals.check_kernels, model, unknown, with_defaults(model, unknown, NEWEST))

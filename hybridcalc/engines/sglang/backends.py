@@ -44,10 +44,10 @@ def of_class(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArg
     if page is not None and (args.page_size is None or known):
         args = args.changed(page_size=page)
     major = args.capability[0] if args.capability is not None else 0
+    if known and getattr(model.attention, "indexer", None) is not None:
+        return _sparse(args.changed(attention_backend=args.attention_backend or "dsa"), major)
     if not known or args.attention_backend is not None:
         return args
-    if getattr(model.attention, "indexer", None) is not None:
-        return args.changed(attention_backend="dsa")
     if name.startswith("Inkling"):
         return args.changed(
             attention_backend="fa4" if major == 10 or (major == 9 and rules.fa4_on_hopper) else "triton"
@@ -103,6 +103,22 @@ def _page_of_index(model: Architecture, rules: RuleSet) -> int | None:
     if indexer is not None:
         return index_page(indexer, rules)
     return DSA_PAGE if getattr(model.attention, "compressed", None) is not None else None
+
+
+def _sparse(args: ServerArgs, major: int) -> ServerArgs:
+    """Sparse attention keeps KV in fp8 on Blackwell, in rows that TensorRT-LLM reads, with scales elsewhere."""
+    dtype = args.kv_cache_dtype
+    if dtype == "auto":
+        dtype = "fp8_e4m3" if major >= 10 else "bfloat16"
+    if dtype == "fp8_e4m3":
+        prefill = decode = "trtllm" if major >= 10 else "flashmla_kv"
+    else:
+        prefill, decode = "flashmla_sparse", "trtllm" if major >= 10 else "fa3"
+    return args.changed(
+        kv_cache_dtype=dtype,
+        dsa_prefill_backend=args.dsa_prefill_backend or prefill,
+        dsa_decode_backend=args.dsa_decode_backend or decode,
+    )
 
 
 def _nemotron(args: ServerArgs, major: int) -> ServerArgs:

@@ -33,6 +33,7 @@ SMALL_BAND, SMALL_BEFORE = range(20 * 1024, 35 * 1024), (2048, 24, 80)
 """What GPUs of 20 to 35 GiB got in early releases."""
 BIG_GPU_MIB, BIG_GPU_RESERVE_MIB, LEAST_TOKENS = 60 * 1024, 10_240, 2048
 MLA_GRAPHS_MIB, GRAPH_MIB, A2A_MIB, A2A_GRAPHS_MIB = 1536, 8, 2048, 1024
+A2A_MOST_TOKENS = 2048
 A2A_WITH_GRAPHS = (None, "none", "deepep", "megamoe", "flashinfer")
 MULTIMODAL_WITH_GRAPHS = (
     "Glm5Next", "Qwen3_5", "Qwen4Exp", "KimiK3", "KimiK25", "InternS2Mobius", "Muse", "MiniMaxM3", "Cohere2Vision",
@@ -169,15 +170,14 @@ def prefill_graphs(model: Architecture, args: ServerArgs, chunk: int, rules: Rul
     if not backend:
         return 0
     most = args.cuda_graph_max_bs_prefill
+    if args.moe_a2a_backend == "deepep" and backend == "breakable":
+        return len({-(-size // 8) * 8 for size in captured_sizes(most or A2A_MOST_TOKENS)})
     if most is None:
         most = min(8192, chunk) if isinstance(model.attention, LatentKV) else chunk
         if args.pp_size > 1 and backend == "breakable":
             most = min(most, 8192)
         if args.max_total_tokens is not None:
             most = min(most, args.max_total_tokens)
-    if args.moe_a2a_backend == "deepep" and backend == "breakable":
-        least = args.cuda_graph_max_bs_prefill or 2048
-        return len({-(-size // 8) * 8 for size in captured_sizes(min(most, least))})
     return len(captured_sizes(most))
 
 

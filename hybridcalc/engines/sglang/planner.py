@@ -45,7 +45,7 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
     solve_state_pool_early,
 )
-from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
+from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, check_kernels, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
 from hybridcalc.engines.sglang.sizes import (
     NO_STATE,
@@ -152,6 +152,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
         if args.max_running_requests is None and args.speculative:
             outputs["max_running_requests_defaulted"] = request_limit(args)
         choice = choose_strategy(model, typed, rules)
+        check_kernels(model, typed, args)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
         slot = NO_STATE if model.state is None else _shapes(model, args)
     except Refusal as refusal:

@@ -22,6 +22,9 @@ FIXED_CHUNKS = {
 DEFAULT_CHUNK = 64
 UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
 REPLAY_BACKENDS = ("triton", "flashinfer")
+TRTLLM_MAJORS = {"trtllm_mha": (9, 10, 12), "trtllm_mla": (10, 12)}
+NGRAM_BRANCHES, NGRAM_PAGES, TREE_PAGES = 10, ("flashinfer",), ("flashinfer", "fa3", "triton")
+"""Branches of NGRAM drafts, and the backends that verify trees of drafts on pages of several tokens."""
 DECODE_REPLAY_BACKENDS = ("triton", "helion")
 
 
@@ -222,6 +225,37 @@ def check_kv_dtype(args: ServerArgs) -> None:
             "use --kv-cache-dtype fp8_e4m3",
             "--kv-cache-dtype",
         )
+
+
+def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs) -> None:
+    """Raise Refusal for what a backend, as it is ``typed`` or settled, does not run with, where the GPU is known."""
+    if args.capability is None or args.platform != "cuda":
+        return
+    major, backend, dtype = args.capability[0], args.attention_backend, args.kv_cache_dtype
+    branches = NGRAM_BRANCHES if args.speculative_algorithm == "NGRAM" else args.speculative_eagle_topk or 1
+    tree = args.speculative and branches > 1
+    pages = NGRAM_PAGES if args.speculative_algorithm == "NGRAM" else TREE_PAGES
+    sparse = getattr(model.attention, "indexer", None) is not None
+    problems = {
+        f"{backend} does not run on compute capability {args.gpu_capability}": major
+        not in TRTLLM_MAJORS.get(backend or "", (major,)),
+        f"{backend} does not read {dtype} there": (backend == "trtllm_mha" and major == 12 and dtype == "fp8_e4m3")
+        or (backend == "trtllm_mla" and dtype not in ("auto", "bf16", "fp8_e4m3"))
+        or (sparse and dtype not in ("auto", "bf16", "bfloat16", "fp8_e4m3")),
+        f"{backend} does not verify trees of drafts": tree and backend == "trtllm_mha",
+        f"{backend} does not verify trees of drafts on pages of {args.tokens_per_page}": tree
+        and args.tokens_per_page > 1
+        and backend not in pages,
+        "layers of convolutions do not run on triton": typed.attention_backend == "triton"
+        and model.architecture.startswith("Lfm2"),
+        "NGRAM drafts do not run under data-parallel attention": args.speculative_algorithm == "NGRAM"
+        and args.attn_dp_size > 1,
+        "MiniCPM does not run under data-parallel attention": model.architecture.startswith("MiniCPMSALA")
+        and args.attn_dp_size > 1,
+    }
+    problem = next((words for words, given in problems.items() if given), None)
+    if problem is not None:
+        raise refused("HC025", problem, "leave --attention-backend out, or write --page-size 1 or another dtype")
 
 
 def check_replayssm(args: ServerArgs, strategy: str) -> None:
