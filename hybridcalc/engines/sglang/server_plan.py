@@ -7,7 +7,7 @@ are first asked for: each suggestion is a plan itself.
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
@@ -16,11 +16,13 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, figures, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit
-from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.sizes import model_notes
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Step
 from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.settings import Setting
 
 FLAG_OF = {
     "max_mamba_cache_size": "--max-mamba-cache-size", "mamba_full_memory_ratio": "--mamba-full-memory-ratio",
@@ -44,7 +46,7 @@ class Plan(Shown, Figures):
     )
 
     @cached_property
-    def balanced(self) -> Setting | None:
+    def balanced(self) -> "Setting | None":
         """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
         from hybridcalc.engines.sglang.suggest import balanced
 
@@ -60,6 +62,8 @@ class Plan(Shown, Figures):
             given = [FLAG_OF[name] for name in self.args.given() if name in FLAG_OF]
             notes += [f"no layer keeps a state: {flag} has no effect" for flag in given]
         if self.unified:
+            from hybridcalc.engines.sglang.settings import unified_bytes
+
             pool = format_bytes(unified_bytes(self.ready, self.sizing))
             notes.append(f"unified memory: slots and KV share {pool}; the split shown is where it starts")
         return notes
