@@ -26,6 +26,7 @@ from hybridcalc.checks.words import (
     Words,
     environment,
     image_place,
+    is_fork,
     located_at,
     place_finding,
     read,
@@ -66,7 +67,6 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     model = _model(deployment, engine, words, model_name, settings)
     architecture = model.architecture
     words.opened.extend(model.opened)
-    hardware = deployment.hardware
     known = _memory(deployment, settings)
     workload = (
         native.workload.workload if native is not None and native.workload.workload != Workload() else settings.workload
@@ -78,7 +78,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
         card = card_of(known.gpu)
-        args = engine.seeing(args, hardware.gpus or (card is not None and card.cards) or 1)
+        args = engine.seeing(args, deployment.hardware.gpus or (card is not None and card.cards) or 1)
         findings += _node_holds(deployment, known.gpu)
         findings += _gpu_count(deployment, engine, args, words, unsure, known.gpu)
     if args is None:
@@ -95,7 +95,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         except NotModelled as error:  # that is about this library, not about the deployment
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:
-            answered = Answered((Finding.of(error, rule="HC071"),), ())
+            severity = "warning" if is_fork(engine, deployment.image) else "error"
+            answered = Answered((Finding.of(error, rule="HC071", severity=severity),), ())
         answered = _of_any_ranks(answered, deployment, engine, words)
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         typed = frozenset(words.given) if words.free else None
@@ -129,7 +130,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         waiting,
         settings,
         env=tuple(sorted(env.items())),
-        gpu=known.gpu or hardware.label,
+        gpu=known.gpu or deployment.hardware.label,
         notes=tuple(notes),
         version=engine.release(version) if version is None or engine.knows(version) else version,
         assumed_release=assumed,

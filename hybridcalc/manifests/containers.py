@@ -141,5 +141,7 @@ def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) 
     words = words[:end]  # behind it is what a script of somebody's own hands to another program
     names = {word.partition("=")[0] for word in words if word.startswith("-")}
     launchers = ENGINES.launchers
-    engine = (launchers.image_engine(image) or launchers.engine_of_flags(names)) if names else None
+    engine = launchers.image_engine(image) if names else None
+    if engine is None and names and (words[0].startswith("-") or words[0].why or "/" in words[0]):  # and no program
+        engine = launchers.engine_of_flags(names)
     return [Launch(engine, tuple(words), env, words[0].place)] if engine is not None else []

@@ -25,6 +25,8 @@ _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
 _QUOTED = re.compile(r"'([^']*)'|\"(?:[^\"\\]|\\[\s\S])*\"|\\[\s\S]")
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
+_DOTTED = re.compile(r"\$\{[A-Za-z_]\w*\.[\w.]+\}")
+"""A reference that no shell has, and a template puts its value in the place of, quoted or not."""
 _OLD_ARITHMETIC = re.compile(r"\$\[[^\]\n]*\]")
 """``$[1 + 2]``, as ``$((1 + 2))``."""
 _NESTING = re.compile(r"\\[\s\S]?|\$'(?:[^'\\]|\\[\s\S])*'|['\"]|\$?\(|\)|(?<![^\s;&|(])#[^\n]*")
@@ -158,6 +160,7 @@ def _word(text: str, at: int) -> Token:
         elif char == "'":
             at = _closing(text, "'", at + 1)
             parts.append(text[begin + 1 : at - 1])
+            live = live or _DOTTED.search(parts[-1]) is not None
         elif char == '"':
             piece, at, expands = _double_quoted(text, at + 1)
             parts.append(piece)

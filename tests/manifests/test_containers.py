@@ -255,9 +255,10 @@ def test_a_script_that_is_a_comment_starts_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "severity"), [("ghcr.io/ggml-org/llama.cpp:server", "error"), ("me/fork", "warning")]
 )
-def test_flags_of_a_fork_are_no_errors(image: str, severity: str, tmp_path: Path) -> None:
-    """Another's build of llama.cpp may have cache types of its own."""
-    line = f"docker run {image} -m /m/x.gguf --ctx-size 4096 --n-gpu-layers 99 --cache-type-k kvarn4\n"
+@pytest.mark.parametrize("flag", ["--cache-type-k kvarn4", "--spec-type dflash"])
+def test_flags_of_a_fork_are_no_errors(image: str, severity: str, flag: str, tmp_path: Path) -> None:
+    """Another's build of llama.cpp may have cache types and ways of drafting of its own."""
+    line = f"docker run {image} -m /m/Qwen3.6-27B-Q4_K_M.gguf --ctx-size 4096 --n-gpu-layers 99 {flag}\n"
     (tmp_path / "run.sh").write_text(line, "utf-8")
     findings = check_paths([str(tmp_path / "run.sh")], Settings(), {}).findings
     assert [(one.finding.rule, one.finding.severity) for one in findings if one.finding.rule == "HC071"] == [

@@ -175,3 +175,14 @@ def test_an_image_that_a_variable_names_stands_before_its_program(tmp_path: Path
     assert started(tmp_path, "a.sh", text) == ["--model-path m --tp 2"]
     assert started(tmp_path, "c.sh", "docker run --name vllm $IMAGE\n") == []
     assert started(tmp_path, "b.sh", "docker run $OPTS vllm/vllm-openai --model m\n") == ["--model m"]
+
+
+def test_a_program_with_flags_that_an_engine_has_too_is_none(tmp_path: Path) -> None:
+    """In the Dockerfile that a service builds, where nothing names an engine."""
+    (tmp_path / "Dockerfile").write_text('FROM x\nCMD ["gunicorn", "-b", "a", "--threads", "4", "--timeout", "9"]\n')
+    text = "services:\n  a:\n    build: .\n    environment: {A: llama-server}\n    env_file: x\n"
+    assert started(tmp_path, "compose.yaml", text) == []
+    text = "services:\n  a: {image: x, command: [gunicorn, --threads, '4', --timeout, '9']} # llama-server\n"
+    assert started(tmp_path, "compose.yaml", text) == []
+    text = "services:\n  a: {image: x, command: [-m, a.gguf, --threads, '4', --timeout, '9']} # llama-server\n"
+    assert started(tmp_path, "compose.yaml", text) == ["-m a.gguf --threads 4 --timeout 9"]

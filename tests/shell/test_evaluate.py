@@ -95,6 +95,10 @@ SCRIPTS = {
         """N=3; bash -c "sglang serve kimi-k3 --x '{\\"n\\":$N}' --y '{\\"m\\":\\"'$N'\\"}'\"""",
         ["kimi-k3", "--x", '{"n":3}', "--y", '{"m":"3"}'],
     ),
+    "reference of a template in quotes": (
+        "sglang serve kimi-k3 --x '{\"a\"${b.c}}'",
+        ["kimi-k3", "--x", ('{"a"${b.c}}', "an expansion decides it")],
+    ),
     "program that a variable names": (
         'SERVER=$(command -v llama-server)\n"$SERVER" --model m --ctx-size 8 --n-gpu-layers 9',
         ["--model", "m", "--ctx-size", "8", "--n-gpu-layers", "9"],
