@@ -26,10 +26,10 @@ from hybridcalc.checks.words import (
     Words,
     environment,
     image_place,
-    is_fork,
     located_at,
     place_finding,
     read,
+    refused,
     sort_out,
     value_edit,
     values_of,
@@ -95,8 +95,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         except NotModelled as error:  # that is about this library, not about the deployment
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:
-            severity = "warning" if is_fork(engine, deployment.image) else "error"
-            answered = Answered((Finding.of(error, rule="HC071", severity=severity),), ())
+            answered = Answered((refused(error, engine, deployment.image),), ())
         answered = _of_any_ranks(answered, deployment, engine, words)
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         typed = frozenset(words.given) if words.free else None

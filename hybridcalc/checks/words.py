@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hybridcalc.checks import Edit, Line, Located, Open, Value, judged_rules
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
+from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
@@ -337,7 +337,13 @@ def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str],
     return env, opened
 
 
-def is_fork(engine: Engine, image: str) -> bool:
+def refused(error: HybridcalcError, engine: Engine, image: str) -> Finding:
+    """What an engine's flags refuse; a fork of it may have others, and what an ambiguous one means is not known."""
+    severity = "warning" if isinstance(error, AmbiguousFlag) or _is_fork(engine, image) else "error"
+    return Finding.of(error, rule="HC071", severity=severity)
+
+
+def _is_fork(engine: Engine, image: str) -> bool:
     """Whether an image is another's build of an engine that is built with other flags too."""
     forked = ENGINES.rows[engine.name].starter.forked
     return forked and bool(image) and ENGINES.launchers.own_tag(image) is None
@@ -361,8 +367,7 @@ def read(
             return (None if model is None else str(model)), args
         except InputError as error:
             at = _argument(error.flag, words.kept, engine)
-            severity = "warning" if isinstance(error, AmbiguousFlag) or is_fork(engine, deployment.image) else "error"
-            finding = Finding.of(error, rule="HC071", severity=severity)
+            finding = refused(error, engine, deployment.image)
             if at is None:
                 findings.append(located_at(finding, deployment.place, deployment))
                 return None, None
@@ -389,7 +394,7 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
     program = deployment.launch.program
     wrapped = len(program) == 3 and not program[2].startswith(engine.name)
     old = ENGINES.older(deployment.launch)  # it may have flags that are gone since
-    if wrapped or old or not engine.variants.keys().isdisjoint(words.kept) or is_fork(engine, deployment.image):
+    if wrapped or old or not engine.variants.keys().isdisjoint(words.kept) or _is_fork(engine, deployment.image):
         return
     for name in dict.fromkeys(unknown):
         at = _argument(name, words.kept, engine)
