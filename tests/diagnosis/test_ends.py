@@ -15,7 +15,7 @@ DEAD = (
     "(APIServer pid=1) ERROR 08-16 04:34:54 [async_llm.py:704] vllm.v1.engine.exceptions.EngineDeadError: EngineCore "
     "encountered an issue. See stack trace (above) for the root cause.\n"
 )
-ASKED = [form.opening for form in COMMON.forms if form.stops]
+ASKED = [form.opening for form in COMMON.forms if form.kind == "stopped"]
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.56 GiB. GPU 0 has a total capacity of 95.59 GiB\n"
 )

@@ -204,3 +204,16 @@ def test_a_gzip_log_that_is_cut_off_is_said_to_be(tmp_path: Path, text: str, rul
     else:
         with pytest.raises(InputError, match="no SGLang pool allocation in it; the gzip file is cut off after"):
             balance_log(str(path), K3, K3_ARGS, Workload.at(9216))
+
+
+def test_the_slots_of_a_request_that_a_log_prints_count(tmp_path: Path) -> None:
+    """Whatever the flags give: this model caches no prefixes by default, and its boot held 3 slots a request."""
+    log = tmp_path / "boot.log"
+    log.write_text(
+        "max_running_requests is capped to 7 by the mamba state cache (max_mamba_cache_size=23, 3 state slots per "
+        "request).\nMamba Cache is allocated. max_mamba_cache_size: 23, conv_state size: 0.00GB, ssm_state size: "
+        "1.12GB\nKV Cache is allocated. dtype: torch.bfloat16, #tokens: 1163264, K size: 4.44 GB, V size: 4.44 GB\n"
+    )
+    balance, _ = balance_log(str(log), load_model("minicpm-sala"), ServerArgs(), Workload.at(8192))
+    assert (balance.slots.count, balance.slots.reason) == (3, "as the log prints it")
+    assert balance.ratio == Fraction(9, 4)

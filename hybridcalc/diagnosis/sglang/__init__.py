@@ -58,7 +58,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     model = question.model or (named.preset if named is not None else None)
     case = Case(answer, derived, flags, args, Pools(boot, args), model, question.workload)
     identify(answer, case.pools, args, model, named=question.model is not None, stated=flags.given)
-    if named is not None and named.preset is None and question.model is None and answer.candidates:
+    if named is not None and named.preset is None and question.model is None:
         case.unknown = named.name
     sizes = {candidate.sizes for candidate in answer.candidates}
     if len(sizes) == 1 or (sizes and question.model is not None):
@@ -94,8 +94,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     )
     if case.unknown:
         answer.model_guess = case.unknown
-        fix = "--model takes its config.json"
-        answer.find("HC107", f"{case.unknown} is no preset; it has the sizes of {answer.names}", fix)
+        if answer.candidates:
+            fix = "--model takes its config.json"
+            answer.find("HC107", f"{case.unknown} is no preset; it has the sizes of {answer.names}", fix)
         guess = f"{case.unknown}, sized as {guess}" if guess else case.unknown
     head = f"SGLang{version}" + (f", {guess}" if guess else "")
     answer.conclude(head, _verdict(case), failed)

@@ -71,7 +71,8 @@ def balance_log(
     _refuse_absurd(name, state, kv, args)
     observed = None
     if kv is not None:
-        observed = Observed(state.count("slots") or 0, kv.count("tokens") or 0)
+        each = boot.count("capped", "slots_per_request")
+        observed = Observed(state.count("slots") or 0, kv.count("tokens") or 0, each)
         printed = [*state.sizes(*STATE_SIZES, *SCRATCH_SIZES), *kv.sizes(*KV_SIZES)]
         rest_gib = float(sum((size.value for size in printed), Fraction(0)) / GIB) if rest_gib is None else rest_gib
     measured = log_constants(state, kv, args) if kv is not None else None
@@ -86,7 +87,9 @@ def balance_log(
     if problems:
         findings.append(_mismatch(problems, model, state, kv, args, rules))
     else:
-        alone = answer if measured is None else balance_model(model, args, workload, constants=measured)
+        alone = answer
+        if measured is not None:
+            alone = balance_model(model, args, workload, constants=measured, observed=observed)
         ours, rounded = (f"{float(each.ratio):.2f}" for each in (answer, alone))
         findings.append(_agreement(exact, state, kv, "" if rounded == ours else rounded))
     return answer, tuple(findings)

@@ -120,6 +120,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
             answer.find("HC107", same, "--model takes its config.json")
         like = f", pages as of {answer.model_guess}" if decided else ""
         answer.model_guess = f"{unknown}{like}"
+    elif named is not None and named.preset is not None and not answer.model_guess:
+        answer.model_guess = named.preset.name
     head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
     limit = known.args.max_num_seqs
     of_length = _of_length(answer, derived, said, question.workload, limit)

@@ -41,10 +41,16 @@ UNNAMED_MODEL = Architecture(
 
 
 class Observed(NamedTuple):
-    """Both pools as a boot printed them: K slots and the tokens of one rank."""
+    """Both pools as a boot printed them: K slots and the tokens of one rank; and S, where it printed that."""
 
     slots: int
     tokens: int
+    slots_per_request: int | None = None
+
+    def held(self, expected: Slots) -> Slots:
+        """The slots that a request held: what is printed counts over what the flags give."""
+        printed = self.slots_per_request
+        return expected if printed in (None, expected.count) else Slots(printed or 1, "as the log prints it")
 
 
 class Balance(NamedTuple):
@@ -179,20 +185,21 @@ def balance_model(
     check_pools(model, args, rules, replay_active=replay_active)
     drafts, reason = draft_states(args, active=replay_active)
     draft_kv = draft_kv_bytes(model, args, rules)
+    slots = resolved.slots if observed is None else observed.held(resolved.slots)
     evaluate = None
     if rest is not None:
         rest_gib = rest.likely_gib
-    if rest_gib is not None and constants is None:
+    if rest_gib is not None and constants is None and slots is resolved.slots:
         from hybridcalc.engines.sglang.settings import by_model
 
         evaluate = by_model(model, rest_gib, workload.mean_length or Fraction(1))
     elif rest_gib is not None:
-        evaluate = _measured(measured, draft_kv, resolved.slots, args, rules, rest_gib, workload)
+        evaluate = _measured(measured, draft_kv, slots, args, rules, rest_gib, workload)
     question = _Question(
         model.name,
         workload,
         measured,
-        resolved.slots,
+        slots,
         resolved.strategy,
         drafts,
         reason,
