@@ -76,3 +76,17 @@ def test_the_class_in_the_line_of_the_cache_mode_finds_model_and_drafts(padding:
     assert found.model_guess.startswith("glm-5.3-flash")
     told = [f.message for f in found.findings if "draft tokens" in f.message]
     assert told == ([f"the pages are those with {drafts} draft tokens, of which no line tells"] if drafts else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("[2026-05-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3.6-27B', tp_size=1)\n", "qwen3.6-27b"),
+        ("[2026-05-01 10:00:00] server_args=ServerArgs(model_path='/m/Qwen2.5-7B', tp_size=1)\n", "Qwen2.5-7B"),
+        (ARGUMENTS.format("Qwen/Qwen3.6-27B", "'max_model_len': 200000"), "qwen3.6-27b"),
+    ],
+)
+def test_a_model_that_is_named_is_named_where_figures_do_not_tell_it(line: str, name: str) -> None:
+    sglang = "[2026-05-01 10:00:02] max_total_num_tokens=6827, max_running_requests=16, context_len=4096\n"
+    found = diagnosed(line + (sglang if "ServerArgs" in line else "KV cache size: 77,777 tokens\n"))
+    assert f", {name}" in found.headline

@@ -98,6 +98,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
             fix = "--model takes its config.json"
             answer.find("HC107", f"{case.unknown} is no preset; it has the sizes of {answer.names}", fix)
         guess = f"{case.unknown}, sized as {guess}" if guess else case.unknown
+    if not guess and named is not None and named.preset is not None and question.model is None:
+        guess = named.preset.name
     head = f"SGLang{version}" + (f", {guess}" if guess else "")
     answer.conclude(head, _verdict(case), failed)
     answer.findings = list(dict.fromkeys(answer.findings))
