@@ -10,9 +10,8 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.drafts import own_drafter
+from hybridcalc.engines.vllm.pages import blocks_held
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.server_plan import plan
 from hybridcalc.errors import Refusal
 
@@ -126,13 +125,62 @@ def test_what_is_not_counted_is_said(tmp_path: Path, model: str, given: dict[str
     assert any("no KV of the draft model is counted" in found.message for found in made.findings)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "given", "counted"), [(1, {}, True), (2, {}, False), (1, {"heads": 4, "dim": 256}, False)]
-)
-def test_a_draft_keeps_rows_of_its_own_without_context_parallelism(
-    tmp_path: Path, ranks: int, given: dict[str, Any], counted: bool
-) -> None:
-    """And where its heads are not the model's, whose rows it would share."""
-    args = drafting(tmp_path, tp=8, decode_context_parallel_size=ranks, **given)
-    draft = own_drafter(load_model("qwen3.5-27b"), args, rules_for("0.33.0")[0])
-    assert (draft is not None) is counted
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_of_context_parallelism_share_out_a_drafts_tokens(tmp_path: Path, ranks: int) -> None:
+    """8 ranks hold the 4 heads of the model twice. A request of 32,768 tokens has 16,384 of them on a rank."""
+    ready = prepare(load_model("qwen3.5-27b"), drafting(tmp_path, tp=8, decode_context_parallel_size=ranks))
+    own = next(group for group in ready.groups if group.kind == "draft model")
+    assert blocks_held(own, 32768, ready.held) == -(-32768 // ranks // own.block)
+    assert own.span(ranks) == own.block * ranks
+
+
+WINDOWED = {"layer_types": ["sliding_attention"], "sliding_window": 2048, "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama"}  # fmt: skip
+
+
+def windowed(folder: Path, config: dict[str, Any] | None = None, **given: Any) -> EngineArgs:
+    """The same head, whose layer sees 2,048 tokens."""
+    args = drafting(folder, **given)
+    file = next(folder.glob("*/config.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | WINDOWED | (config or {})))
+    return args
+
+
+def test_windows_that_come_first_have_the_first_groups(tmp_path: Path) -> None:
+    """Two windows and a full layer, as the engine's own classes planned them: 24 blocks each, and 40."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention"]
+    args = windowed(tmp_path, {"layer_types": kinds}, layers=3, max_num_batched_tokens=8192)
+    ready = prepare(load_model("qwen3.5-27b"), args)
+    own = [group for group in ready.groups if "draft model" in group.kind]
+    assert [blocks_held(group, 32768, ready.held) for group in own] == [24, 24, 40]
+
+
+def test_qwen3_keeps_windows_whole(tmp_path: Path) -> None:
+    """Its class reads no layer_types: the draft is one of full attention."""
+    args = windowed(tmp_path, {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})
+    ready = prepare(load_model("qwen3.5-27b"), args)
+    assert [group.kind for group in ready.groups][-1] == "draft model"
+
+
+@pytest.mark.parametrize("heads", [(8, 128), (4, 256)])
+def test_windows_of_a_draft_hold_their_window(tmp_path: Path, heads: tuple[int, int]) -> None:
+    """A bucket of its own whatever its heads: ceil((2048 - 1 + 2 x 8192) / 832) + 1 blocks."""
+    args = windowed(tmp_path, heads=heads[0], dim=heads[1], max_num_batched_tokens=8192)
+    made = plan(load_model("qwen3.5-27b"), args, available_bytes=40 * GIB)
+    own = next(group for group in made.ready.groups if group.kind == "window of the draft model")
+    assert (own.layers, own.block) == (1, 832)
+    assert made.blocks_per_request == 48 * 6 + 16 * 40 + -(-(2047 + 2 * 8192) // 832) + 1
+    assert not [found for found in made.findings if "draft model" in found.message]
+
+
+def test_windows_of_a_draft_do_not_run_under_context_parallelism(tmp_path: Path) -> None:
+    """DCP not support sliding window."""
+    with pytest.raises(Refusal, match="do not run under context parallelism"):
+        prepare(load_model("qwen3.5-27b"), windowed(tmp_path, tp=8, decode_context_parallel_size=2))
+
+
+def test_windows_on_flashinfer_are_said_not_to_be_counted(tmp_path: Path) -> None:
+    """Its kernels take blocks of fixed sizes, of which windows have the largest."""
+    args = windowed(tmp_path, gpu_capability="10.0")
+    made = plan(load_model("qwen3.5-27b"), args, available_bytes=40 * GIB)
+    assert any("no KV of the draft model is counted" in found.message for found in made.findings)

@@ -95,6 +95,7 @@ CLASSES: dict[str, ModelClass] = {
     "InklingForConditionalGeneration": ModelClass(first="0.26.0", conv_windows=True),
     "InklingForCausalLM": ModelClass(first="0.26.0", conv_windows=True),
     "OlmoHybridForCausalLM": ModelClass(),
+    "Qwen3ForCausalLM": ModelClass(ignores_window=True),
     "KimiLinearForCausalLM": ModelClass(),
     "KimiK3ForConditionalGeneration": ModelClass(
         first="0.27.0", checkpoint="kda", state_dtype_obeyed=True, keeps_records=True, mtp_layers=1, runner_v2=True

@@ -11,7 +11,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, NEMOTRON, Backend
-from hybridcalc.engines.vllm.pages import FULL, Padding, Pages, Prepared, Sizing
+from hybridcalc.engines.vllm.pages import Padding, Pages, Prepared, Sizing
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.units import GIB
 
@@ -132,7 +132,7 @@ def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
     lines = [f"{size}, {concurrency}"]
     if ready.rules.group_lines and len(ready.groups) > 1:
         dcp = ready.args.decode_context_parallel_size
-        spans = [group.block * dcp if group.kind == FULL else group.block for group in ready.groups]
+        spans = [group.span(dcp) for group in ready.groups]
         told = tuple(spans) if ready.rules.groups_in_round else spans
         lines += [f"kv cache group sizes {told}", f"kv lcm block sizes {sizing.scheduler_block}"]
     return lines

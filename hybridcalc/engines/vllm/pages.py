@@ -31,8 +31,6 @@ platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (
 beside attention, groups of pages that differ; in drafts.py: draft layers. KV formats of single layers are left out.
 """
 
-from collections import Counter
-from itertools import accumulate
 from math import ceil, lcm
 from typing import Any, NamedTuple
 
@@ -222,14 +220,17 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
 
 
 FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"
-EMBEDDED, DRAFT = "state of n-gram embeddings", "draft model"
+EMBEDDED, DRAFT, DRAFT_WINDOW = "state of n-gram embeddings", "draft model", "window of the draft model"
 CONVOLUTION, LOCAL_CONVOLUTION = "convolution window", "convolution window of local layers"
 LETTERS = {
     FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS,
-    EMBEDDED: "", DRAFT: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
+    EMBEDDED: "", DRAFT: "", DRAFT_WINDOW: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
 }  # fmt: skip
 STATES = (STATE, EMBEDDED)
-WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION)
+WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION, DRAFT_WINDOW)
+DRAFTS = (DRAFT, DRAFT_WINDOW)
+SHARED_OUT = (FULL, DRAFT)
+"""Kinds of which ranks of context parallelism keep a share of the tokens each."""
 WHOLE = (*STATES, TAIL)
 """Kinds of which a request holds as many blocks whatever its length."""
 
@@ -249,6 +250,10 @@ class Group(NamedTuple):
         """What its layers have of a block."""
         return self.layers * self.page
 
+    def span(self, dcp: int) -> int:
+        """Tokens that a block stands for, on all ranks of context parallelism."""
+        return self.block * dcp if self.kind in SHARED_OUT else self.block
+
 
 class Padding(NamedTuple):
     """Layer slots that a bucket of ``layers`` leaves empty."""
@@ -264,7 +269,7 @@ class Padding(NamedTuple):
 
 class Residency(NamedTuple):
     """What decides the blocks of a request: cache mode, S, C, context-parallel ranks, window, tokens in flight, and the
-    window of a convolution.
+    windows of a convolution and of a draft model.
     """
 
     mode: str
@@ -274,6 +279,11 @@ class Residency(NamedTuple):
     window: int
     in_flight_tokens: int
     kernel: int = 0
+    draft_window: int = 0
+
+    def window_of(self, kind: str) -> int:
+        """The window of a kind of layers, in tokens."""
+        return {WINDOW: self.window, DRAFT_WINDOW: self.draft_window}.get(kind, self.kernel)
 
 
 def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[str, int]:
@@ -317,53 +327,6 @@ def form_groups(
     return tuple(groups), tuple(paddings)
 
 
-def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
-    """First layer and the one after the last of each pipeline stage.
-
-    Stages have layers // stages each, and what remains goes one by one to the stages before the last; the environment
-    variable VLLM_PP_LAYER_PARTITION says otherwise ("10,12,10"). Raises Refusal for numbers that do not add up. Source:
-    vLLM distributed/utils.py get_pp_indices.
-    """
-    stages, said = args.pipeline_parallel_size, args.env.get("VLLM_PP_LAYER_PARTITION")
-    sizes = [layers // stages] * stages
-    for back in range(2, layers % stages + 2):
-        sizes[-back] += 1
-    if said:
-        sizes = [int(part) if part.strip().isdecimal() and len(part) < 8 else -1 for part in said.split(",")]
-    if len(sizes) != stages or sum(sizes) != layers or min(sizes) < 1:
-        reason = f"{layers:,} layers do not make {stages:,} pipeline stages"
-        fix = f"write -pp {layers} or less" if not said else f"leave out VLLM_PP_LAYER_PARTITION={said[:40]}"
-        raise Refusal(reason, stage="initialize_model", rule="HC050", fix=fix)
-    ends = list(accumulate(sizes))
-    return tuple(zip([0, *ends[:-1]], ends, strict=True))
-
-
-def on_stages(
-    groups: tuple[Group, ...], letters: str, draft_layers: int, bounds: tuple[tuple[int, int], ...]
-) -> tuple[tuple[Group, ...], ...]:
-    """What each pipeline stage has of the groups; draft layers lie on the last."""
-    if len(bounds) == 1:
-        return (groups,)
-    found = list[tuple[Group, ...]]()
-    for number, (first, end) in enumerate(bounds):
-        dealt, own = Counter[str](), list[Group]()
-        last = number == len(bounds) - 1
-        for group in groups:
-            held = [at for at, letter in enumerate(letters) if letter in LETTERS[group.kind]]
-            before, upto = sum(at < first for at in held), sum(at < end for at in held)
-            upto += draft_layers if last and group.kind in (FULL, TAIL) else 0
-            if group.kind == DRAFT:
-                own.append(group if last else group._replace(layers=0))
-                continue
-            parts = sum(other.kind == group.kind for other in groups)
-            own.append(
-                group._replace(layers=len([at for at in range(before, upto) if at % parts == dealt[group.kind]]))
-            )
-            dealt[group.kind] += 1
-        found.append(tuple(own))
-    return tuple(found)
-
-
 def blocks_held(group: Group, length: int, held: Residency) -> int:
     """Blocks of one group that a request of ``length`` tokens holds."""
     if group.kind in STATES:
@@ -373,8 +336,7 @@ def blocks_held(group: Group, length: int, held: Residency) -> int:
     if group.kind == TAIL:
         return 1
     if group.kind in WINDOWS:
-        window = held.window if group.kind == WINDOW else held.kernel
-        return blocks_for(min(window - 1 + held.in_flight_tokens, length), group.block) + 1
+        return blocks_for(min(held.window_of(group.kind) - 1 + held.in_flight_tokens, length), group.block) + 1
     return blocks_for(blocks_for(length, held.dcp), group.block)
 
 

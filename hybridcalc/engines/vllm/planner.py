@@ -38,15 +38,14 @@ from hybridcalc.engines.vllm.pages import (
     checkpoint_grid,
     form_groups,
     kv_bytes_per_token,
-    on_stages,
     resolve_pages,
-    stage_bounds,
     table_row,
 )
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
 from hybridcalc.engines.vllm.runner import batches_in_flight, on_runner_v2
+from hybridcalc.engines.vllm.stages import on_stages, stage_bounds
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -151,7 +150,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
-    bounds = stage_bounds(len(letters), args)
+    bounds, draft_window = stage_bounds(len(letters), args), 0
     page, unit = pages.page if backend is not None else state_bytes, 1
     if index is not None and backend is not None and state:
         whole = packed.groups_of(model, args, rules, pages, index, layers, letters, bounds)
@@ -165,7 +164,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     elif args.draft_path is not None:
         from hybridcalc.engines.vllm import drafts
 
-        whole, paddings, pages = drafts.groups_of(model, args, rules, layers, pages, page, model_dtype)
+        whole, paddings, pages = drafts.groups_of(model, args, rules, layers, pages, page, model_dtype, backend)
+        draft_window = drafts.window_of(args)
     else:
         whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
     stages = on_stages(whole, letters, draft_layers, bounds)
@@ -184,6 +184,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         window=model.window or 0,
         in_flight_tokens=batches_in_flight(args, rules, on_v2=on_v2) * args.batched_tokens,
         kernel=windows.kernel_of(original) if kind.conv_windows else 0,
+        draft_window=draft_window,
     )
     if len(stages) > 1:
         settled |= {
@@ -368,7 +369,7 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     """Scheduler and hash block, and where hits land. Raises Refusal for a unit or an interval off their grid."""
     args, unit = ready.args, ready.args.prefix_match_unit
     dcp = args.decode_context_parallel_size
-    spans = [g.block * dcp if g.kind == FULL else g.block for g in ready.groups if g.kind != TAIL]
+    spans = [group.span(dcp) for group in ready.groups if group.kind != TAIL]
     whole = lcm(*spans)
     tokens = _printed_tokens(ready, blocks, length, per_request)
     sizing = Sizing(available_bytes, blocks, length, per_request, tokens, whole, whole, whole)
