@@ -276,3 +276,16 @@ def test_a_length_beyond_the_model_s_own_limit_is_said_in_the_headline() -> None
     said = " ".join(run("ratio", "Qwen/Qwen3.5-27B", "-L", "1M", "--rest", "100GiB").out.split())
     assert "longer than the model's own limit of 262,144" in said
     assert "HC002" not in said
+
+
+def test_the_slots_of_a_request_are_those_that_a_boot_printed(tmp_path: Path) -> None:
+    """MiniCPM-SALA has no radix cache by default, and this boot had: 3 x 50,331,648 / (8,192 x 8,192) = 2.25."""
+    log = tmp_path / "boot.log"
+    log.write_text(
+        "max_running_requests is capped to 7 by the mamba state cache (max_mamba_cache_size=23, 3 state slots per "
+        "request). To raise it: increase --mamba-full-memory-ratio\n"
+        "Mamba Cache is allocated. max_mamba_cache_size: 23, conv_state size: 0.00GB, ssm_state size: 1.12GB \n"
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1163264, K size: 4.44 GB, V size: 4.44 GB\n"
+    )
+    found = run("ratio", "minicpm-sala", "--log", str(log), "-L", "8192", "--json").document
+    assert (found["slots_per_request"], found["ratio"]) == (3, 2.25)

@@ -122,7 +122,13 @@ def _figures(answer: Balance) -> list[Quantity]:
     rows = [
         Quantity.of("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
         Quantity.of("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
-        Quantity.of("slots per request", f"{answer.slots.count}", "slots", answer.slots.reason, "; "),
+        Quantity.of(
+            "slots per request",
+            f"{answer.slots.count}",
+            "slot" if answer.slots.count == 1 else "slots",
+            answer.slots.reason,
+            "; ",
+        ),
         Quantity(
             "token_equiv",
             f"{equal:,.2f}",
