@@ -343,3 +343,11 @@ def test_sparse_attention_is_in_fp8_on_blackwell(capability: str, dtype: str, ce
     model = load_model("glm-5.3-flash")
     args = with_defaults(model, ServerArgs(kv_cache_dtype=dtype, gpu_capability=capability), NEWEST)
     assert (kv_cell(model, args, NEWEST).bytes, args.kv_cache_dtype) == (cell_bytes, settled)
+
+
+def test_a_draft_of_no_layers_has_no_cell_of_its_own() -> None:
+    """The size of a DSPARK draft's token counts with its layers, and where nothing is said of these."""
+    flags: dict[str, Any] = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4, "tp_size": 8}
+    own = flags | {"draft_kv_bytes_per_token": 4096}
+    found = [cell("kimi-k3", **own | more).draft_bytes for more in ({}, {"draft_layers": 5}, {"draft_layers": 0})]
+    assert found == [4096, 4096, 0]

@@ -114,12 +114,12 @@ def test_bands_of_inkling_s_drafts_are_rows_of_windows_for_every_token() -> None
 
 
 def test_the_request_limit_sizes_windows_where_no_prefix_is_cached() -> None:
-    """gpt-oss on 0.5.23: 64 requests of 128 + 128 + 2 x 64 tokens, two chunks, a page; by the ratio before."""
+    """gpt-oss from 0.5.14 on: 64 requests of 128 + 128 + 2 x 64 tokens, two chunks, a page; by the ratio before."""
     flags: dict[str, Any] = {"tp_size": 8, "page_size": 64, "disable_radix_cache": True, "max_running_requests": 64}
     flags |= {"chunked_prefill_size": 8192}
     plan = planned("gpt-oss-120b", rest=60.0, **flags)
     assert plan.sizing.window_tokens == 64 * (128 + 128 + 64 + 64) + 2 * 8192 + 64
-    before = planned("gpt-oss-120b", rest=60.0, engine_version="0.5.22", **flags)
+    before = planned("gpt-oss-120b", rest=60.0, engine_version="0.5.13", **flags)
     assert before.sizing.window_tokens == int(before.sizing.tokens * 0.8) // 64 * 64 < plan.sizing.tokens
 
 

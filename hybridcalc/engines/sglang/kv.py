@@ -279,14 +279,13 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rul
         words = f"{heads} of {attention.kv_heads} KV heads x {width} {short_dtype(dtype)}"
         if heads * _head_ranks(args, rules) > attention.kv_heads:
             words += ", replicated"
-        if attention.compressed is not None:
-            index = compressed_price(attention.compressed, args)
-            return heads * width * DTYPE_BYTES.get(dtype, 1) + index, f"{words}, {index} B of index keys"
+        index = 0 if attention.compressed is None else compressed_price(attention.compressed, args)
+        words += f", {index} B of index keys" if index else ""
         if dtype == "fp4_mx_block16":
-            return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2, words
+            return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2 + index, words
         if dtype == "mxfp8":
-            return heads * width + heads * width // 32, words
-        return heads * width * DTYPE_BYTES[dtype], words
+            return heads * width + heads * width // 32 + index, words
+        return heads * width * DTYPE_BYTES[dtype] + index, words
     row = attention.kv_lora_rank + attention.qk_rope_head_dim
     words = f"{row} {short_dtype(dtype)}, whole on every rank"
     if attention.indexer is not None:
@@ -347,6 +346,8 @@ def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs
     if not rules.draft_layers_priced:
         return 0
     if args.speculative_algorithm in OWN_DRAFT_CELL:
+        if args.draft_layers == 0:
+            return 0
         own = own_draft_bytes(model, args, rules) if rules.own_draft_cell else None
         if own is not None:
             return own * args.dcp_size

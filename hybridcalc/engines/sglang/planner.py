@@ -397,7 +397,7 @@ def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
     if cell.price:
         return kv_tokens(kv_bytes, cell.price, ready.args)
     if len(ready.cells) > 1 and any(other.price for other in ready.cells):
-        return UNBOUNDED_TOKENS
+        return UNBOUNDED_TOKENS // ready.args.tokens_per_page * ready.args.tokens_per_page
     page = ready.args.tokens_per_page
     return (ready.args.max_total_tokens or ready.context_length) // page * page
 

@@ -213,6 +213,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.14", "prefix_cache_off_classes", frozenset(), ARGUMENTS),
     Change("0.5.14", "estimate_caps_limit", False, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.14", "draft_layers_priced", True, f"{CELL} DefaultPoolConfigurator.__init__"),
+    Change("0.5.14", "windows_by_limit", True, f"{CELL} SWAChunkCapPoolConfigurator"),
     Change("0.5.14", "windows_overlap", True, "mem_cache/memory_pool.py conv_window_dedup_enabled"),
     Change("0.5.14", "requests_line", False, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.14", "reduced_line", True, f"{MIXIN} _resolve_max_num_reqs"),
@@ -286,7 +287,6 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
     Change("0.5.22", "fa4_on_hopper", True, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.23", RECORDED, True, RESULTS),
-    Change("0.5.23", "windows_by_limit", True, f"{CELL} SWARequestCapPoolConfigurator"),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""
