@@ -36,6 +36,8 @@ _BATCH_PREFIX = re.compile(
 )
 _LACKING = re.compile(r"if[ \t]+(?:/i[ \t]+)?(?:not[ \t]+defined[ \t]+(\w+)|\"%(\w+)%\"[ \t]*==[ \t]*\"\")", re.I)
 """A condition that holds where a variable has no value."""
+_EQUAL = re.compile(r"if[ \t]+(not[ \t]+)?\"%(\w+)%\"[ \t]*==[ \t]*\"([\w.-]+)\"", re.I)
+"""A condition that a shell has too."""
 _BATCH_SET = re.compile(r"set[ \t]+(?P<option>/\w[ \t]+)?(?P<quote>\"?)(?P<name>[A-Za-z_]\w*)(?P<rest>[^\r\n]*)", re.I)
 _CALCULATED = re.compile(r"([A-Za-z_]\w*)[ \t]*[-+*/%&|^]?=")
 _ODD = re.compile(r"(if|for)\b|endlocal\b", re.I)
@@ -89,6 +91,7 @@ class _Batch(Script):
         super().__init__(text)
         self.depth = 0
         self.lacking = ""  # the variable that has no value where this line or this block runs
+        self.test = ""  # the condition of this line, as a shell says it
         self.names: dict[str, bool] = {}
         self.jumps = _JUMP.search(text.text) is not None
         for line in _BATCH_LINE.finditer(text.text):
@@ -102,6 +105,11 @@ class _Batch(Script):
                     lacking = _LACKING.fullmatch(match["condition"])
                     only = lacking is not None and not (conditional or self.depth or self.jumps)
                     self.lacking = (lacking[1] or lacking[2]).upper() if lacking is not None and only else ""
+                    equal = (
+                        _EQUAL.fullmatch(match["condition"]) if not (conditional or self.depth or self.jumps) else None
+                    )
+                    sign = "" if equal is None else "!=" if equal[1] else "="
+                    self.test = f'[ "${{{equal[2].upper()}}}" {sign} "{equal[3]}" ] && ' if equal is not None else ""
                     conditional = True
                 self.depth = max(0, self.depth + (match["open"] is not None) - (match["close"] is not None))
                 at = match.end()
@@ -116,7 +124,7 @@ class _Batch(Script):
             self._command(begin, stop, conditional=conditional or self.depth > 0 or self.jumps)
             self.put(" | " if operator == "|" else "\n", begin)
             if operator in ("&&", "||"):
-                conditional, self.lacking = True, ""
+                conditional, self.lacking, self.test = True, "", ""
             at = stop + (len(operator) if operator != ")" else 0)
 
     def _command(self, begin: int, end: int, *, conditional: bool) -> None:
@@ -148,10 +156,15 @@ class _Batch(Script):
         elif text[first:last].rstrip()[:1] == '"' and re.fullmatch(r'"[^"\s]*"', text[first:last].rstrip()):
             first, last = first + 1, first + len(text[first:last].rstrip()) - 1
         default = conditional and name == self.lacking
-        if (conditional and not default) or '"' in text[first:last] or (default and "}" in text[first:last]):
+        test = self.test if conditional and not self.depth else ""
+        if (
+            (conditional and not default and not test)
+            or '"' in text[first:last]
+            or (default and "}" in text[first:last])
+        ):
             self.unknown(name, "a_condition" if conditional else "quotes", begin, exported=True)
             return
-        self.put(f'export {name}="${{{name}:-' if default else f'export {name}="', first)
+        self.put(f'export {name}="${{{name}:-' if default else f'{test}export {name}="', first)
         self._words(first, last, quoted=True)
         self.put('}"\n' if default else '"\n', last - 1)
 

@@ -78,6 +78,14 @@ BATCHES = {
         f'if not defined N set "N=4"\nif "%M%"=="" (\n  set M=8\n)\n{RUN} %N% --x %M%\n',
         ["--max-num-seqs 4 --x 8"],
     ),
+    "condition that is known": (
+        f'set M=1\nset N=4\nif "%M%"=="1" set N=9\nif not "%M%"=="1" set N=8\n{RUN} %N%\n',
+        ["--max-num-seqs 9"],
+    ),
+    "alternative to a known condition": (
+        f'set M=1\nset N=4\nif "%M%"=="0" (set N=9) else set N=8\n{RUN} %N%\n',
+        ["--max-num-seqs ?"],
+    ),
     "value before a default": (f"set N=9\nif not defined N set N=4\n{RUN} %N%\n", ["--max-num-seqs 9"]),
     "default of a default": (f"if not defined N if exist x set N=4\n{RUN} %N%\n", ["--max-num-seqs ?"]),
     "other variable": (f"set N=9\nif not defined M set N=4\n{RUN} %N%\n", ["--max-num-seqs ?"]),
