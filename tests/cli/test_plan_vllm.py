@@ -64,7 +64,7 @@ def test_a_launch_line_says_the_engine() -> None:
         (("-tp", "2"), "attn_bytes_per_token_per_layer", 2048.0),
         (("--no-enable-prefix-caching",), "mamba_cache_mode", "none"),
         (("qwen3-next-80b-a3b",), "model", "qwen3-next-80b-a3b"),
-        (("--engine-version", "0.22.1"), "prefix_caching", False),
+        (("--engine-version", "0.27.0"), "prefix_caching", False),
         (("--env", "VLLM_KV_CACHE_LAYOUT=HND"), "layout", "LBHNC"),
     ],
     ids=["limit", "tp", "switch", "MODEL", "version", "variable"],
