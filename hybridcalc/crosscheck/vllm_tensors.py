@@ -6,17 +6,23 @@
                                   l x page + b x bytes_per_block        layouts with B outermost
     0.22     one buffer of blocks x page for each layer slot; layer i of every group lies on buffer i
     page     a state's tensors one after the other, the rest is padding; or block x a bytes of keys and values
+    index    B outermost: the pages of an index lie before those of attention in a block, from byte 0
+             L outermost: behind them, and the rings of the pools in progress lie upon them
 
-Offsets and strides are the engine's own arithmetic, from v1/worker/utils.py, v1/kv_cache_interface.py and
-layers/mamba/abstract.py (0.33.0). Leaves out: the kernel's order of heads and positions inside an attention page.
+Offsets and strides are the engine's own arithmetic, from v1/worker/utils.py, v1/kv_cache_interface.py,
+v1/core/kv_cache_planning.py and layers/mamba/abstract.py (0.33.0), and from v1/core/kv_cache_utils.py
+_glm5_next_tensor_layout (0.30.0). Leaves out: the kernel's order of heads and positions inside an attention page.
 """
 
+from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, TensorView, contiguous
-from hybridcalc.engines.vllm.pages import STATE, Group
+from hybridcalc.engines.vllm.layers import StateTensor
+from hybridcalc.engines.vllm.packed import embedding_state, index_of
+from hybridcalc.engines.vllm.pages import EMBEDDED, FULL, STATES, TAIL, Group
 from hybridcalc.engines.vllm.planner import Prepared, Sizing
-from hybridcalc.errors import NotModelled
 
 ALLOCATED = "allocated_bytes"
 """The figure of a plan that all buffers add up to."""
@@ -27,18 +33,27 @@ def full_sizes(sizing: Sizing) -> Sizes:
     return Sizes(blocks=sizing.blocks)
 
 
+class Part(NamedTuple):
+    """What each layer of a group keeps in a block: ``page`` bytes, the first layer's from ``start`` bytes a block on;
+    ``rows`` of keys and values in it, none for states.
+    """
+
+    name: str
+    page: int
+    start: int
+    rows: int
+
+
 def block_tensors(ready: Prepared, sizes: Sizes) -> tuple[Tensor, ...]:
     """The raw buffers of one GPU with the views of every layer upon them."""
-    if ready.pages.index_bytes:
-        cache = f"buffers of the index cache of {ready.model.name}"
-        raise NotModelled(f"{cache} are not modelled for vLLM", lacking=cache, fix="verify it for SGLang")
     if ready.rules.one_buffer:
         size = sizes.blocks * ready.bytes_per_block
         views = tuple(
             view
             for number, group in enumerate(ready.groups)
+            for part in parts_of(ready, group)
             for layer in range(group.layers)
-            for view in _layer_views(ready, number, group, layer, sizes.blocks, *_place(ready, layer, sizes.blocks))
+            for view in _views(ready, number, group, part, layer, sizes.blocks, *_place(ready, part, layer, sizes))
         )
         return (Tensor("kv_cache", ALLOCATED, "blocks", (size,), "int8", size, "block", views),)
     page = page_bytes(ready)
@@ -56,7 +71,8 @@ def block_tensors(ready: Prepared, sizes: Sizes) -> tuple[Tensor, ...]:
                 view
                 for number, group in enumerate(ready.groups)
                 if slot < group.layers
-                for view in _layer_views(ready, number, group, slot, sizes.blocks, 0, page)
+                for part in parts_of(ready, group)
+                for view in _views(ready, number, group, part, slot, sizes.blocks, 0, page)
             ),
         )
         for slot in range(slots)
@@ -68,34 +84,53 @@ def page_bytes(ready: Prepared) -> int:
     return ready.pages.page if ready.backend is not None else ready.state_bytes
 
 
-def _place(ready: Prepared, layer: int, blocks: int) -> tuple[int, int]:
+def parts_of(ready: Prepared, group: Group) -> tuple[Part, ...]:
+    """What a layer of a group keeps, in the order in which it lies in memory."""
+    index = index_of(ready.model, ready.args) if ready.pages.index_bytes else None
+    page = page_bytes(ready) if index is None else group.page
+    if group.kind in STATES:
+        return (Part("state", page, 0, 0),)
+    if index is None or group.kind not in (FULL, TAIL):
+        return (Part("kv", page, 0, group.block),)
+    attention, keys = ready.pages.attention_page, ready.pages.index_bytes
+    layers = next(g.layers for g in ready.groups if g.kind == FULL)
+    outermost = ready.layout.startswith("B")
+    if group.kind == TAIL:
+        return (Part("ring", page, 0 if outermost else layers * attention, group.block),)
+    index_part = Part("index", keys, 0 if outermost else layers * attention, group.block // index.pool)
+    return (index_part, Part("kv", attention, layers * keys if outermost else 0, group.block))
+
+
+def _place(ready: Prepared, part: Part, layer: int, sizes: Sizes) -> tuple[int, int]:
     """Byte at which a layer's first page starts, and bytes from one of its pages to the next."""
-    page = page_bytes(ready)
+    start = part.start + layer * part.page
     if ready.layout.startswith("B"):
-        return layer * page, ready.bytes_per_block
-    return layer * page * blocks, page
+        return start, ready.bytes_per_block
+    return start * sizes.blocks, part.page
 
 
-def _layer_views(
-    ready: Prepared, number: int, group: Group, layer: int, blocks: int, start: int, stride: int
-) -> tuple[TensorView, ...]:
-    """A layer's state tensors, or its keys and values token by token, in every block."""
-    name = f"group {number} layer {layer}"
-    if group.kind != STATE:
-        page = page_bytes(ready)
-        token = page // group.block
-        return (TensorView(f"{name} kv", (blocks, group.block, token), (stride, token, 1), start, "int8"),)
-    found, inner = [], 0
-    for part, tensor in enumerate(ready.state):
+def _views(
+    ready: Prepared, number: int, group: Group, part: Part, layer: int, blocks: int, start: int, stride: int
+) -> Iterator[TensorView]:
+    """A layer's state tensors, or its keys and values row by row, in every block."""
+    name = f"group {number} layer {layer} {part.name}"
+    if group.kind not in STATES:
+        row = part.page // part.rows
+        yield TensorView(name, (blocks, part.rows, row), (stride, row, 1), start, "int8")
+        return
+    inner = 0
+    for place, tensor in enumerate(_state_of(ready, group)):
         size = ELEMENT_BYTES[tensor.dtype]
         if (start + inner) % size or stride % size:  # the engine views bytes as elements there, and could not
-            view = TensorView(f"{name} state {part}", (blocks, tensor.bytes), (stride, 1), start + inner, "int8")
+            view = TensorView(f"{name} {place}", (blocks, tensor.bytes), (stride, 1), start + inner, "int8")
         else:
             strides = (stride // size, *contiguous(tensor.shape))
-            view = TensorView(
-                f"{name} state {part}", (blocks, *tensor.shape), strides, (start + inner) // size, tensor.dtype
-            )
+            shape = (blocks, *tensor.shape)
+            view = TensorView(f"{name} {place}", shape, strides, (start + inner) // size, tensor.dtype)
         if prod(view.shape):
-            found.append(view)
+            yield view
         inner += tensor.bytes
-    return tuple(found)
+
+
+def _state_of(ready: Prepared, group: Group) -> tuple[StateTensor, ...]:
+    return embedding_state(ready.model, ready.args) if group.kind == EMBEDDED else ready.state
