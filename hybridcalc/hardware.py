@@ -94,17 +94,18 @@ def shipped_gpus() -> dict[str, dict[str, Any]]:
 
 
 def find_gpu(name_or_size: str) -> Gpu:
-    """A GPU by the name or an alias of its preset, or by its size, or several as 8xh200. Raises InputError with the
-    nearest names.
+    """A GPU by the name, an alias or a label of its preset, or by its size, or several as 8xh200. Raises InputError
+    with the nearest names.
     """
-    several = _SEVERAL.match(name_or_size)
-    if several is not None:
+    preset = _preset(name_or_size)
+    several = _SEVERAL.match(name_or_size) if preset is None else None
+    rest = name_or_size[several.end() :] if several is not None else ""
+    if several is not None and (0 < int(several[1]) <= MOST_GPUS or _preset(rest) is not None):
         count = int(several[1])
         if not 0 < count <= MOST_GPUS:
             some = f"--gpu {quoted(name_or_size)}: {count:,} is no number of GPUs that is planned"
             raise InputError(some, fix=f"write 1 to {MOST_GPUS:,}, as in 8xh200")
-        return find_gpu(name_or_size[several.end() :])._replace(cards=count)
-    preset = _preset(name_or_size)
+        return find_gpu(rest)._replace(cards=count)
     if preset is not None:
         runtime: float | None = preset.get("runtime_gib")
         gib = preset["driver_mib"] / 1024 if "driver_mib" in preset else runtime
@@ -118,19 +119,32 @@ def find_gpu(name_or_size: str) -> Gpu:
             amd="gfx" in preset,
             node=preset.get("gpus_per_node", 8),
         )
-    gpus, wanted = shipped_gpus(), _plain(name_or_size)
-    if wanted[:1].isdigit():
+    if _plain(name_or_size)[:1].isdigit() and not _CARD.fullmatch(_plain(name_or_size)):
         size = parse_bytes(name_or_size) / GIB
         if size <= LEAST_GIB:
             raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {in_gib(name_or_size)}")
         return Gpu(size, f"{size:.4g} GiB as given")
-    import difflib
-
-    kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
-    near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
+    gpus, near = shipped_gpus(), _nearest(_plain(name_or_size)[:40])
     some = f"as h100, h200, b200, l40s, rtx-4090 or mi300x: docs/presets.md has the {len(gpus)}"
     known = f"{'nearest: ' + ', '.join(near[:4]) if near else some}; or a size"
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
+
+
+def _nearest(wanted: str) -> list[str]:
+    """The ids of presets of the same family or number, or with nearly that name, the nearest first."""
+    from difflib import SequenceMatcher
+
+    number = re.match(r"(?:(?:geforce|radeon)-)?(?:rtx|rx)?-?([0-9]{4})", wanted)
+    close = dict[str, float]()
+    for name, gpu in shipped_gpus().items():
+        if number and not name.startswith(("rt", "rx", "w", "r9")):
+            continue
+        spelt = (known.lower().replace("-", "") for known in _names(gpu))
+        likeness = max(SequenceMatcher(None, wanted.replace("-", ""), known).ratio() for known in spelt)
+        kin = number[1] in name if number else wanted.partition("-")[0] == name.partition("-")[0]
+        if kin or likeness >= 0.5:
+            close[name] = likeness + kin
+    return sorted(close, key=lambda name: -close[name])
 
 
 PCIE_LANE_GBS = {
@@ -189,17 +203,39 @@ def rates_of(name: str) -> Rates:
 
 
 def _preset(name: str) -> dict[str, Any] | None:
-    """A GPU's preset by its name or an alias."""
-    wanted = _plain(name)
+    """A GPU's preset by its name, an alias or a label, or by words around them that change nothing (80GB, SXM2)."""
+    wanted = _squeezed(name)
     for gpu in shipped_gpus().values():
-        if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
+        if wanted in map(_squeezed, (*_names(gpu), *gpu.get("labels", ()))):
             return gpu
-    return None
+    named = gpu_of_label(name) if not wanted[:1].isdigit() else None
+    if named is not None:
+        return shipped_gpus()[named]
+    memory = _SAYS_MEMORY.search(name)
+    found = _preset(name[: memory.start()]) if memory is not None and memory.start() else None
+    return found if found is not None and memory is not None and _holds(found, memory[1]) else None
+
+
+def _holds(gpu: dict[str, Any], gigabytes: str) -> bool:
+    """Whether a GPU has as much memory as is said of it."""
+    gib: float = gpu["driver_mib"] / 1024 if "driver_mib" in gpu else gpu["runtime_gib"]
+    return abs(gib / int(gigabytes) - 1) <= 0.1  # GB or GiB, with or without what the driver keeps
+
+
+def _names(gpu: dict[str, Any]) -> tuple[str, ...]:
+    return (gpu["id"], gpu["name"], *gpu.get("aliases", ()))
 
 
 LONGEST_LABEL = 100
 _SLICED = re.compile(r"mig|shared|slice|vgpu|\d+g\.\d+gb")
 _MEMORY = re.compile(r"\d+gb?|\d+g?b?i?b")
+_CARD = re.compile(r"[0-9]{4}-?(?:(?:ti|super|xtx?|gre|d|laptop|mobile|m)(?![a-z])-?)*(?:[0-9]{1,3}gb?)?")
+"""A consumer card by its bare number, which is no size: 4070, 7900xt, 4060ti-8gb."""
+_SAYS_MEMORY = re.compile(r"[\s_-]*(?<![0-9])([1-9][0-9]{0,2})\s?g(?:i?b)?\s*$", re.IGNORECASE)
+_OTHER_CARDS = frozenset({
+    "ti", "super", "laptop", "mobile", "notebook", "xtx", "gre", "ada", "pro", "d", "d2", "pcie", "nvl", "ultra",
+})  # fmt: skip
+"""Words that make another card of a name where they stand behind it."""
 
 
 @cache
@@ -215,7 +251,7 @@ def _labels() -> tuple[dict[str, str], list[tuple[frozenset[str], str]], list[tu
             several = sum(board[:-1] == plain.split("-") and bool(_MEMORY.fullmatch(board[-1])) for board in boards) > 1
             if several and name not in gpu.get("labels", ()):
                 continue  # a board that comes with one memory or another
-            whole[plain] = gpu["id"]
+            whole[_squeezed(name)] = gpu["id"]
             if not plain.replace("-", "").isdigit():
                 words.append((frozenset(plain.split("-")), gpu["id"]))
         for instance in gpu.get("instances", ()):
@@ -242,17 +278,23 @@ def gpu_of_label(label: str) -> str | None:
     if len(plain) > LONGEST_LABEL:
         return None
     whole, words, families = _labels()
-    if plain in whole:
-        return whole[plain]
+    if (named := whole.get(_squeezed(plain))) is not None:
+        return named
     for family, gpu_id in families:
         if family.match(label.strip().lower()):
             return gpu_id
     if _SLICED.search(plain):
         return None
     spoken = frozenset(re.split(r"[^a-z0-9]+", plain))
-    fitting = [(len(name), gpu_id) for name, gpu_id in words if name <= spoken]
+    fitting = [(len(name), gpu_id) for name, gpu_id in words if name <= spoken and _same_card(gpu_id, spoken - name)]
     best = {gpu_id for count, gpu_id in fitting if count == fitting[0][0]}
     return best.pop() if len(best) == 1 else None
+
+
+def _same_card(gpu_id: str, beside: frozenset[str]) -> bool:
+    """Whether the words beside a name are still of that card, with its memory."""
+    sizes = (size for word in beside if (size := re.fullmatch(r"([1-9][0-9]{1,2})gi?b?", word)))
+    return not beside & _OTHER_CARDS and all(_holds(shipped_gpus()[gpu_id], size[1]) for size in sizes)
 
 
 def names_gpu(label: str) -> bool:
@@ -266,3 +308,9 @@ def _plain(name: str) -> str:
     """A GPU's name without its maker, case and separators apart."""
     plain = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
     return re.sub(r"^(nvidia|amd|intel|huawei)-", "", plain)
+
+
+def _squeezed(name: str) -> str:
+    """A GPU's name as it is typed without separators and series: 7900xtx, 4060ti, 6000ada."""
+    plain = re.sub(r"^(?:(?:geforce|radeon|tesla|instinct|quadro)-)?(?:rtx|rx)?(?=.)", "", _plain(name))
+    return re.sub(r"[^a-z0-9]", "", plain)

@@ -3,7 +3,7 @@
 import pytest
 
 from hybridcalc.errors import InputError
-from hybridcalc.hardware import find_gpu
+from hybridcalc.hardware import find_gpu, gpu_of_label, shipped_gpus
 from hybridcalc.units import GIB
 
 
@@ -24,7 +24,46 @@ def test_a_gpu_is_found_by_name_alias_or_size(name: str, gib: float, source: str
     assert find_gpu(name)[:2] == (gib, source)
 
 
-@pytest.mark.parametrize(("name", "near"), [("h201", "h200"), ("rtx4091", "rtx-4090"), ("xyz", "or a size")])
+@pytest.mark.parametrize("gpu", shipped_gpus())
+def test_every_name_alias_and_label_finds_its_preset(gpu: str) -> None:
+    """Labels as node labels too; of the aliases those alone that leave no doubt about the memory."""
+    preset = shipped_gpus()[gpu]
+    for name in (gpu, preset["name"], *preset.get("aliases", ()), *preset.get("labels", ())):
+        assert find_gpu(name).source == preset["name"]
+        assert gpu_of_label(name) in (gpu, None)
+    assert {gpu_of_label(label) for label in preset.get("labels", ())} <= {gpu}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "cards"),
+    [
+        ("7900xtx", "AMD Radeon RX 7900 XTX", None),
+        ("2x7900xtx", "AMD Radeon RX 7900 XTX", 2),
+        ("4060ti", "NVIDIA GeForce RTX 4060 Ti 16GB", None),
+        ("4060ti-16gb", "NVIDIA GeForce RTX 4060 Ti 16GB", None),
+        ("3090-24GB", "NVIDIA GeForce RTX 3090", None),
+        ("6000d", "NVIDIA RTX 6000D", None),
+        ("8xV100-SXM2-32GB", "Tesla V100 32GB", 8),
+        ("h100-sxm5-80gb", "NVIDIA H100 80GB HBM3", None),
+    ],
+)
+def test_a_gpu_is_found_without_dashes_and_with_its_memory(name: str, source: str, cards: int | None) -> None:
+    found = find_gpu(name)
+    assert (found.source, found.cards) == (source, cards)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("h201", "h200"),
+        ("rtx4091", "rtx-4090"),
+        ("xyz", "or a size"),
+        ("4070", "nearest: rtx-4070-ti-super"),
+        ("7900xt", "nearest: rx-7900-xtx"),
+        ("4060ti-8gb", "nearest: rtx-4060-ti-16gb"),
+        ("rtx-5090-laptop", "nearest: rtx-5090"),
+    ],
+)
 def test_an_unknown_gpu_is_refused_with_the_nearest_names(name: str, near: str) -> None:
     with pytest.raises(InputError, match=f"^no GPU '{name}'$") as refusal:
         find_gpu(name)
