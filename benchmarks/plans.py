@@ -21,12 +21,12 @@ from hybridcalc import Architecture, load_model, sglang
 from hybridcalc.architecture.weights import parameters, schemes, stored_bytes
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
 from hybridcalc.engines.sglang.weights import placement
 from hybridcalc.engines.sweep import SweepAxis, sweep
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm import planner as vllm_planner
-from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.weights import weigh
 from hybridcalc.units import GIB
 

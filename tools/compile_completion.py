@@ -20,7 +20,7 @@ from hybridcalc.checks import explained_rules
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.cli.plan import LaunchCommand
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS
+from hybridcalc.engines.sglang import SPECULATIVE_ALGORITHMS
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.fitting.models import ORDERS

@@ -16,7 +16,7 @@ import yaml
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.sizes import state_slot

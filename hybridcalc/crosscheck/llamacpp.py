@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.memory import compute_buffer, header_of, weights_of
 from hybridcalc.engines.llamacpp.planner import Prepared
 from hybridcalc.engines.llamacpp.server_plan import Plan, plan

@@ -16,7 +16,7 @@ from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.subject import ASSUMED_REQUESTS, ASSUMED_TOKENS, ENDLESS_GIB, Rank, Subject
 from hybridcalc.crosscheck.tensors import Sizes
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit

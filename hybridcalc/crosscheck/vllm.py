@@ -14,7 +14,7 @@ from hybridcalc.crosscheck.plan_figures import PlanFigures, held_of, paired, slo
 from hybridcalc.crosscheck.subject import ASSUMED_REQUESTS, ASSUMED_TOKENS, Rank, Subject
 from hybridcalc.crosscheck.vllm_tensors import block_tensors, full_sizes
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare, size
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import InputError

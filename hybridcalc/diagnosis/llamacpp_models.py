@@ -22,7 +22,7 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate, Range
-from hybridcalc.engines.llamacpp.config import ROWS
+from hybridcalc.engines.llamacpp import ROWS
 from hybridcalc.units import MIB
 
 MOST_COPIES = 33

@@ -98,7 +98,7 @@ class Bounds:
     """
 
     def __init__(self, kind: type[Arguments]) -> None:
-        self._folder = kind.__module__.rpartition(".")[0]
+        self._folder = kind.__module__
         names, _, own = _defaults(kind)
         checked = [(name, value) for name, value in zip(names, own, strict=True) if name not in ELSEWHERE]
         self.names = tuple(name for name, _ in checked)

@@ -38,10 +38,10 @@ WEIGHTS_BUDGET = "weights_budget_gib"
 class Engine:
     """What every room asks of an engine; arguments are the engine's own class, under its own names.
 
-    The answers lie in modules of the engine's folder that are named alike in all of them: flags (`TABLE`,
-    `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, figures (`unsized`),
-    planner, server_plan, rules; and where the engine is swept or weighed, fit and crossover. Each is loaded when it
-    is first asked for.
+    The answers lie in modules of the engine's folder that are named alike in all of them: the package itself
+    (`ARGUMENTS`, `KNOWN_ENVIRONMENT`, what is checked), flags (`TABLE`, `from_words`), releases (`RELEASES`,
+    `rules_for`), memory, figures (`unsized`), planner, server_plan, rules; and where the engine is swept or weighed,
+    fit and crossover. Each is loaded when it is first asked for.
 
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
     the argument of its name, where there is one, or the argument that it is ``renamed`` to; ``tp_flag`` is
@@ -93,7 +93,7 @@ class Engine:
     @property
     def environment(self) -> frozenset[str]:
         """Environment switches that change a figure or a refusal."""
-        return cast("frozenset[str]", self.part("config").KNOWN_ENVIRONMENT)
+        return cast("frozenset[str]", loaded(self.folder).KNOWN_ENVIRONMENT)
 
     @property
     def newest(self) -> str:
@@ -148,7 +148,7 @@ class Engine:
 
     def arguments(self) -> Any:
         """Its arguments, all at their defaults."""
-        return self.part("config").ARGUMENTS()
+        return loaded(self.folder).ARGUMENTS()
 
     def offered(self, name: str, what: str) -> Any:
         """A module of the engine's folder that not every engine has. Raises InputError where it has none."""
@@ -225,11 +225,11 @@ class Engine:
 
     def check_arguments(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
-        self.part("config").check_arguments(args)
+        loaded(self.folder).check_arguments(args)
 
     def check_together(self, args: Any) -> None:
         """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
-        self.part("config").check_together(args)
+        loaded(self.folder).check_together(args)
 
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, ContextParams, padded
+from hybridcalc.engines.llamacpp import MOST_SEQUENCES, ContextParams, padded
 from hybridcalc.engines.llamacpp.flags import SLOTS
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.errors import IllegalCombination, InputError

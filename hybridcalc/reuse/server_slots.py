@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from struct import pack, unpack
 from typing import NamedTuple
 
-from hybridcalc.engines.llamacpp.config import padded
+from hybridcalc.engines.llamacpp import padded
 from hybridcalc.engines.llamacpp.saved import MIN_STEP, ServerSlot, served
 from hybridcalc.errors import InputError
 from hybridcalc.reuse.cache import NoRoom, PrefixCache, Run

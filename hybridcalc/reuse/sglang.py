@@ -12,8 +12,8 @@ from math import lcm
 from typing import Any
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang import ServerArgs, check_arguments
 from hybridcalc.engines.sglang.allocation import Allocation, int8_pool
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
 from hybridcalc.engines.sglang.planner import allocation, prepare, start
 from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import check_mode_all, model_length
 from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridcalc import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 
 VECTOR_FILES = Path(__file__).resolve().parent.parent / "data" / "vectors"
 RECORDED = sorted(path.name.removesuffix(".json.xz") for path in (VECTOR_FILES / "releases").glob("sglang-*.xz"))

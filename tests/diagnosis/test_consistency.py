@@ -14,7 +14,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import MOST_OF_A_RULE, Launched, Question, diagnose
 from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
 from hybridcalc.diagnosis.sglang.settings import _idle
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 
 WEIGHTS = "Load weight begin. avail mem=90.00 GB\nLoad weight end. avail mem={left} GB, mem usage={used} GB.\n"
 POOLS = (

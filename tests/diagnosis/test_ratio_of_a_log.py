@@ -18,7 +18,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose_log
 from hybridcalc.diagnosis.sglang.evidence import largest_page, log_constants, slot_range, token_range
 from hybridcalc.diagnosis.sglang.ratio import balance_log, fitting_flags
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB

@@ -17,7 +17,7 @@ from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Launched, Question, diagnose, diagnose_log
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError
 

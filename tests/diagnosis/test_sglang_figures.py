@@ -12,7 +12,7 @@ from diagnosed import diagnosed
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.sglang.candidates import releases_of, version_of
 from hybridcalc.diagnosis.sglang.settings import _limit, _ratios
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import RELEASES
 
 STATES = "Mamba Cache is allocated. max_mamba_cache_size: {}, conv_state size: 0.10GB, ssm_state size: 5.63GB{}\n"

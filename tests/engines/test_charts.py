@@ -23,7 +23,7 @@ from hybridcalc.engines.charts import (
     pools_bar,
     request_cuts,
 )
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.curves import memory_picture
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
 from hybridcalc.findings import BudgetLine

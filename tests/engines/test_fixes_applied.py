@@ -10,7 +10,7 @@ from command_line import run
 from hybridcalc import load_model
 from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled
 from hybridcalc.hardware import find_gpu
 

@@ -16,11 +16,11 @@ from hybridcalc.architecture.quantization import FP8_BLOCK, INT8, MXFP4, NVFP4, 
 from hybridcalc.architecture.tensors import Local, Part, Tensor, Widths, linear
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines.placement import Absorbed, absorbed, as_stored, check_split, rope_bytes, stages_of
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang import weights as sglang
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import pipeline_stages
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm import weights as vllm
-from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.stages import stage_bounds
 from hybridcalc.errors import InputError, Refusal, ShardingError
 

@@ -9,6 +9,7 @@ from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture import Architecture, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.allocation import (
     TORCH_DTYPES,
     Allocation,
@@ -21,7 +22,6 @@ from hybridcalc.engines.sglang.allocation import (
     limit_lines,
     table_extra,
 )
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, kv_cell
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.releases import rules_for

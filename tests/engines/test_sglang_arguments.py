@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang import BOUNDS, ServerArgs, check_arguments
 from hybridcalc.engines.sglang.balance import balance_model
-from hybridcalc.engines.sglang.config import BOUNDS, ServerArgs, check_arguments
 from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.engines.sglang.flags import TABLE, from_words
 from hybridcalc.errors import HybridcalcError, InputError

@@ -11,8 +11,8 @@ from present import present
 from hybridcalc import load_model
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.settings import by_model

@@ -3,7 +3,7 @@
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, check_model, rules_for
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import IllegalCombination, InputError

@@ -11,7 +11,7 @@ from hybridcalc import load_model
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.crossover import Crossover
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.crossover import compare, kv_curve
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.sizes import state_slot

@@ -8,7 +8,7 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture import CompressedIndex, Config, GroupedQueryKV, LatentKV
 from hybridcalc.engines import sglang
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GIVEN, MemoryPart
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.fraction import settle_fraction
 from hybridcalc.engines.sglang.memory import CONTEXTS, least_slack_gib, multimodal_gib, rest_from_boot, rest_from_gpu
 from hybridcalc.errors import InputError, Refusal

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.fraction import settle_fraction
 
 H100_MIB = 81_559

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.sglang import refusals
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs, refusals
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import Refusal

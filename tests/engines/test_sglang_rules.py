@@ -10,7 +10,7 @@ from present import present
 import hybridcalc
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import Refusal

@@ -15,7 +15,7 @@ from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.document import refusal_document
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB, gib_text

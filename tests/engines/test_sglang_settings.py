@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.settings import (
     LARGEST_RATIO,
     Evaluate,

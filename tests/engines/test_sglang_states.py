@@ -6,7 +6,7 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.pools import charged_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.sizes import replayssm_active, state_slot

@@ -7,7 +7,7 @@ import pytest
 from hybridcalc import Architecture
 from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.architecture.families.lightning import Lightning
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination

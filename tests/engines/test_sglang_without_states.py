@@ -7,7 +7,7 @@ import pytest
 from hybridcalc import Architecture, load_model, sglang
 from hybridcalc.architecture import GroupedQueryKV
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.server_plan import Plan

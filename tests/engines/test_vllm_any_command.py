@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_vllm_command import JOINED, LOWERED, SPELLINGS
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.flags import FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag

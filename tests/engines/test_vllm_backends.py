@@ -10,7 +10,7 @@ from hybridcalc import load_model
 from hybridcalc.architecture import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.layers import (
     FIXED_BACKENDS,

@@ -4,7 +4,7 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, NOT_MODELLED, model_class
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, Refusal

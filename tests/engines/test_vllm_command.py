@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
 from hybridcalc.errors import InputError
 from hybridcalc.shell import ASKS

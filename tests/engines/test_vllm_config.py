@@ -7,7 +7,7 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture import Config
-from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
+from hybridcalc.engines.vllm import BOUNDS, EngineArgs
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, Refusal, quoted

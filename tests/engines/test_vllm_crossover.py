@@ -13,7 +13,7 @@ from present import present
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.crossover import Crossover, Holdings
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_blocks
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.planner import prepare

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.pages import blocks_held
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.server_plan import plan

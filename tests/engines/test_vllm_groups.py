@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.pages import (
     FULL,
     STATE,

@@ -5,7 +5,7 @@ from present import present
 
 from hybridcalc import load_model
 from hybridcalc.deployment import GIVEN, MemoryPart
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.memory import CLASSES, beside, kind_of, rest_from_flag, rest_from_gpu
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.hardware import Gpu

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.architecture.families.shortconv import ShortConv
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.pages import Pages
 from hybridcalc.engines.vllm.planner import prepare

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.pages import Sizing

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.pages import Prepared, Sizing
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse

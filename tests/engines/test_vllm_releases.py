@@ -3,7 +3,7 @@
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError

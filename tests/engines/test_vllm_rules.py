@@ -9,7 +9,7 @@ from present import present
 
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.flags import from_words
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.server_plan import Plan, plan

@@ -15,7 +15,7 @@ from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.document import refusal_document
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB

@@ -13,7 +13,7 @@ from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import MOST
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.flags import from_words
 from hybridcalc.engines.vllm.server_plan import Plan

@@ -21,9 +21,8 @@ from hybridcalc.engines.sweep import (
     parse_axis,
     sweep,
 )
+from hybridcalc.engines.vllm import EngineArgs, memory
 from hybridcalc.engines.vllm import fit as vllm_fit
-from hybridcalc.engines.vllm import memory
-from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.fit import SWEEPING
 from hybridcalc.engines.vllm.flags import TABLE, from_words
 from hybridcalc.engines.vllm.pages import Prepared

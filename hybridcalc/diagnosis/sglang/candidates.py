@@ -30,7 +30,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
     mismatches,
     model_sizes,
 )
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.engines.sglang.sizes import state_slot

@@ -22,7 +22,7 @@ from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Launched, Question, echoed
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.sizes import Constants, architecture_constants, slot_and_cell

@@ -31,8 +31,8 @@ from hybridcalc.diagnosis.sglang.evidence import (
     slot_range,
     token_range,
 )
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import Constants, architecture_constants
 from hybridcalc.errors import HybridcalcError, InputError

@@ -40,7 +40,7 @@ from hybridcalc.diagnosis.vllm.candidates import (
     tells,
 )
 from hybridcalc.diagnosis.vllm.failures import CAUSES
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding

@@ -18,7 +18,7 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import LINES, RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan

@@ -3,7 +3,7 @@
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.formulas import KvCurve
 

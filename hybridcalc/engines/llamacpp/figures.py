@@ -13,7 +13,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.deployment import GIVEN, Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.memory import (
     NO_SIZES,
     UNBOUNDED,

@@ -11,8 +11,7 @@ slots that share one cache, with -np N a cache is in N streams unless -kvu joins
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.engines.llamacpp import VERBS
-from hybridcalc.engines.llamacpp.config import ALL_LAYERS, AUTO_LAYERS, KNOWN_ENVIRONMENT, ContextParams
+from hybridcalc.engines.llamacpp import ALL_LAYERS, AUTO_LAYERS, KNOWN_ENVIRONMENT, VERBS, ContextParams
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import Flag, FlagTable, among, environment
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS

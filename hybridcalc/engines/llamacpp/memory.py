@@ -17,7 +17,7 @@ from hybridcalc.architecture.gguf_model import HEADER
 from hybridcalc.architecture.quantization_names import TYPE_MIXES, mix_of
 from hybridcalc.architecture.weights import parameters, widths_of
 from hybridcalc.deployment import COMPUTED, ESTIMATED, GPU, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart, Rest, exact_rest
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.overrides import NotPlain, Overrides, read_overrides
 from hybridcalc.engines.llamacpp.placement import (
     Devices,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.arguments import Change, Releases
-from hybridcalc.engines.llamacpp.config import ROWS, ContextParams
+from hybridcalc.engines.llamacpp import ROWS, ContextParams
 from hybridcalc.engines.llamacpp.store import stored
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import Flag, FlagTable

@@ -22,7 +22,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.gguf import Header
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION, Tensor
 from hybridcalc.architecture.weights import Parameters
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.overrides import HOST, Overrides, device_of, whole_layers
 from hybridcalc.engines.llamacpp.planner import ELEMENT, CellCache, Prepared
 from hybridcalc.errors import InputError, quoted

@@ -14,7 +14,7 @@ tools/server/server-context.cpp load_model (b11434).
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.llamacpp.config import (
+from hybridcalc.engines.llamacpp import (
     BLOCK,
     MOST_SEQUENCES,
     PLAIN,

@@ -7,7 +7,7 @@ for in the figures of a launch.
 from collections.abc import Iterator
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, padded
+from hybridcalc.engines.llamacpp import MOST_SEQUENCES, padded
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.flags import UNCOUNTED
 from hybridcalc.engines.llamacpp.placement import caches_on_cards

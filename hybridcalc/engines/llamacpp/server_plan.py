@@ -9,7 +9,7 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
-from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp import ContextParams
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all, offloaded_of

@@ -12,7 +12,7 @@ layer, extra models.
 from typing import NamedTuple
 
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.llamacpp.config import PADDING, ContextParams
+from hybridcalc.engines.llamacpp import PADDING, ContextParams
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, Weighed, compute_buffer, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all, most_layers, placed
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hybridcalc.engines.answer import Change, Served, suggestion
-from hybridcalc.engines.llamacpp.config import MOST_SEQUENCES, PLAIN, padded
+from hybridcalc.engines.llamacpp import MOST_SEQUENCES, PLAIN, padded
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.rules import spilled
 from hybridcalc.errors import HybridcalcError

@@ -18,7 +18,7 @@ Mirrors mem_cache/memory_pool.py, disaggregation/decode.py, mamba_checkpoint_poo
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV, kv_elements_per_token
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import (
     DSA_PAGE,
     KvCell,

@@ -15,7 +15,7 @@ Mirrors arg_groups/overrides.py, arg_groups/model_overrides/ (0.5.23).
 """
 
 from hybridcalc.architecture import Architecture, LatentKV
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.releases import RuleSet
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_chain, check_together
+from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_chain, check_together
 from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.sizes import longest_of
 from hybridcalc.findings import Choice, Finding, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
+from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
 from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for

@@ -27,8 +27,8 @@ from hybridcalc.engines.charts import (
     request_cuts,
 )
 from hybridcalc.engines.crossover_view import crossover_picture
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
+from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit

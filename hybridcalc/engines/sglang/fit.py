@@ -11,7 +11,7 @@ from fractions import Fraction
 from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Change
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start

@@ -17,7 +17,7 @@ that releases from 0.4.10 on retired.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
+from hybridcalc.engines.sglang import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.formulas import STRATEGIES
 from hybridcalc.shell.flags import WEIGHTS_ELSEWHERE, Flag, FlagTable, among, environment, multiples

@@ -15,8 +15,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.engines.sglang import ServerArgs, is_set
 from hybridcalc.engines.sglang.backends import workspace_share
-from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import context_length

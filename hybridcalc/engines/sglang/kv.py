@@ -27,7 +27,7 @@ from hybridcalc.architecture import (
     kv_heads_on_rank,
 )
 from hybridcalc.architecture.presets import model_if_known, plain
-from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
+from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled, Refusal
 from hybridcalc.units import DTYPE_BYTES, short_dtype

@@ -29,7 +29,7 @@ from hybridcalc.deployment import (
     one_way,
 )
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 

@@ -18,6 +18,7 @@ from operator import attrgetter, is_not
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_chain, check_together
 from hybridcalc.engines.sglang.allocation import (
     Allocation,
     Settled,
@@ -27,7 +28,6 @@ from hybridcalc.engines.sglang.allocation import (
     state_lines,
     window_lines,
 )
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_chain, check_together
 from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,

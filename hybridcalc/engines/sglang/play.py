@@ -20,7 +20,7 @@ from hybridcalc.engines.play import (
     table_of,
     with_own,
 )
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.settings import is_unified

@@ -32,7 +32,7 @@ and unified memory.
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
+from hybridcalc.engines.sglang import DEFAULT_RATIO, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.sizes import (
     StateSlot,

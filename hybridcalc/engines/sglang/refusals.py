@@ -8,7 +8,7 @@ Mirrors arg_groups/mamba_hook.py, attention_hook.py, kv_cache_hook.py and mem_ca
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.sizes import dense_windows, family_rule, keeps_drafts

@@ -13,7 +13,7 @@ from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
-from hybridcalc.engines.sglang.config import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
+from hybridcalc.engines.sglang import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.sizes import READS_DECLARED_SSM_DTYPE, draft_numbers, kv_not_known, longest_of

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import ENTRY
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import StateShapes, rule_for
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import CHAINED_DRAFTS, KNOWN_ENVIRONMENT, ServerArgs, lacking_of_chain
+from hybridcalc.engines.sglang import CHAINED_DRAFTS, KNOWN_ENVIRONMENT, ServerArgs, lacking_of_chain
 from hybridcalc.engines.sglang.kv import (
     NO_DRAFT_KV,
     KvCell,

@@ -5,8 +5,8 @@ from itertools import product
 from typing import Any
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import check_model, rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy

@@ -18,8 +18,8 @@ Mirrors arg_groups/overrides.py, model_overrides/, model_hook.py (0.5.23), serve
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
 from hybridcalc.engines.sglang.backends import of_class, of_gpu
-from hybridcalc.engines.sglang.config import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
 from hybridcalc.engines.sglang.refusals import (
     check_companions,
     check_early_buffers,

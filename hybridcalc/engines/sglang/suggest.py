@@ -11,7 +11,7 @@ from typing import Any
 from hybridcalc.architecture import LatentKV
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, start

@@ -30,7 +30,7 @@ from hybridcalc.engines.placement import (
     scale_a_row,
     stages_of,
 )
-from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs, is_set
+from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs, is_set
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
 

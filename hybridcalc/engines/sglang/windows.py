@@ -10,8 +10,8 @@ Mirrors model_executor/pool_configurator.py HybridSWAPoolConfigurator, SWAReques
 """
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.allocation import decode_tokens
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, window_kv
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.releases import RuleSet

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hybridcalc.architecture import Architecture, GroupedQueryKV
 from hybridcalc.architecture.presets import plain
 from hybridcalc.engines.arguments import is_later
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet

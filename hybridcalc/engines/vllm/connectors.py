@@ -8,7 +8,7 @@ not know it. Mirrors vLLM config/vllm.py, SupportsHMA of distributed/kv_transfer
 
 from collections.abc import Mapping
 
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 
 MOST_CONNECTORS = 64

@@ -13,7 +13,7 @@ from math import gcd
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.pages import DRAFT, FULL, WHOLE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare

@@ -21,7 +21,7 @@ get_kv_cache_spec (0.33.0; 0.28.0 says the same).
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import model_if_known
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass
 from hybridcalc.engines.vllm.layers import Backend
 from hybridcalc.engines.vllm.pages import (

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.layers import state_parts
 from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held

@@ -16,7 +16,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Change
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.sweep import Outcome, Sweeping
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import running

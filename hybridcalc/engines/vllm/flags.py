@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
+from hybridcalc.engines.vllm import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import (
     WEIGHTS_ELSEWHERE,

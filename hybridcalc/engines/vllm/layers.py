@@ -17,7 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
 from hybridcalc.engines.vllm.releases import RuleSet, rules_for
 from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, Write, quoted

@@ -8,7 +8,7 @@ v1/attention/backends/utils.py, v1/core/kv_cache_planning.py and kv_cache_utils.
 from collections.abc import Iterable
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, NEMOTRON, Backend
 from hybridcalc.engines.vllm.pages import Padding, Pages, Prepared, Sizing

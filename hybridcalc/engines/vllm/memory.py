@@ -27,7 +27,7 @@ from hybridcalc.deployment import (
     one_way,
 )
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal, Write

@@ -21,7 +21,7 @@ from math import ceil, gcd, lcm
 from typing import NamedTuple, NoReturn
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
 from hybridcalc.engines.vllm.layers import Backend, Index, StateTensor
 from hybridcalc.engines.vllm.pages import EMBEDDED, FULL, LETTERS, STATE, STATES, TAIL, Group, Pages

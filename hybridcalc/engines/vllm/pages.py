@@ -44,7 +44,7 @@ from hybridcalc.architecture import (
     kv_elements_per_token,
     kv_heads_on_rank,
 )
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
     DEFAULT_BLOCK,

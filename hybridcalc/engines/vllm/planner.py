@@ -9,8 +9,7 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm import connectors, loglines
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, connectors, loglines
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_choices,

@@ -19,7 +19,7 @@ from hybridcalc.engines.play import (
     table_of,
     with_own,
 )
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare, size
 from hybridcalc.errors import HybridcalcError
 

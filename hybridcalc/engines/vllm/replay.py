@@ -8,7 +8,7 @@ config/vllm.py validate_mamba_cached_kernel.
 from typing import NoReturn
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.connectors import connectors
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import Refusal, Write, with_release

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
-from hybridcalc.engines.vllm.config import AUTO_FIT
+from hybridcalc.engines.vllm import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.connectors import connectors, keeps_hybrids
 from hybridcalc.engines.vllm.families import family_rule

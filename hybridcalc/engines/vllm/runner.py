@@ -6,7 +6,7 @@ asynchronous scheduling, which V1 does not run with drafts made on the host nor 
 stages under V2. Mirrors vLLM config/vllm.py use_v2_model_runner, max_concurrent_batches.
 """
 
-from hybridcalc.engines.vllm.config import WITHOUT_DRAFT_KV, EngineArgs
+from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import Refusal

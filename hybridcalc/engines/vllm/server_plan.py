@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.answer import Shown
-from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
+from hybridcalc.engines.vllm import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5

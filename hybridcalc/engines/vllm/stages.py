@@ -6,7 +6,7 @@ Mirrors vLLM distributed/utils.py get_pp_indices and v1/core/kv_cache_planning.p
 from collections import Counter
 from itertools import accumulate
 
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, TAIL, Group
 from hybridcalc.errors import Refusal
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK

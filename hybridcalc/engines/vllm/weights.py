@@ -28,7 +28,7 @@ from hybridcalc.engines.placement import (
     scale_a_row,
     stages_of,
 )
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme

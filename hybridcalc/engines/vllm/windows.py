@@ -15,7 +15,7 @@ unify_kv_cache_spec_page_size (0.33.0; 0.28.0 says the same). Leaves out drafts 
 from collections.abc import Mapping
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, kv_element_bytes
 from hybridcalc.engines.vllm.pages import CONVOLUTION, FULL, LOCAL_CONVOLUTION, WINDOW, Group, Padding, form_groups
 from hybridcalc.errors import NotModelled, Refusal

@@ -4,9 +4,34 @@ It lies in one package with the file names of every engine, and is known by one 
 no module for (crossovers, sweeps, tensors, reuse, words and pictures of its own) it does not offer.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.engines.engine import Engine
+
+KNOWN_ENVIRONMENT = frozenset({"TOY_BLOCK"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToyArgs(Arguments):
+    """Arguments of ``toy serve``: requests at once, and tokens of a block."""
+
+    engine: ClassVar[str] = "toy"
+
+    max_requests: int = 64
+    block: int = 256
+    env: Mapping[str, str] = field(default_factory=dict)
+    engine_version: str | None = None
+
+
+ARGUMENTS = ToyArgs
+check_arguments = Bounds(ToyArgs).check
+
+
+def check_together(args: Any) -> None:
+    """No two arguments of Toy contradict each other."""
 
 
 class Toy(Engine):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hybridcalc.shell.flags import Flag, FlagTable
-from toy.config import ToyArgs
+from toy import ToyArgs
 
 FLAGS = (
     Flag("model", ("--model",), "str"),

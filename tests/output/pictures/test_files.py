@@ -17,7 +17,7 @@ from present import present
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.charts import Chart
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.curves import ratios_picture
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
 from hybridcalc.output.pictures.palette import DARK, LIGHT
