@@ -9,6 +9,7 @@ An engine says what one combination comes to (`Sweeping`); points that share a p
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from itertools import chain, product
 from math import isfinite
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 
 MOST_PREPARED = 1024
-"""Preparations kept at once."""
+"""Preparations, arguments and sizes kept at once: points that share them read and prepare them once."""
 
 
 class Outcome(NamedTuple):
@@ -173,18 +174,20 @@ def sweep(
     solve = Solver(model, how)
     cheap = {axis.name for axis in axes if field_of(axis.name, table) in how.cheap_fields}
     switches = {axis.name: flag for axis in axes if (flag := _flag(axis.name, table)) and flag.kind in SWITCHES}
+    read = lru_cache(MOST_PREPARED)(lambda words: arguments(list(words)))
+    size = lru_cache(MOST_PREPARED)(lambda text: _gib(memory_name, text))
     senseless: InputError | None = None
     sense = checked = False
     for values in product(*(axis.values for axis in axes)):
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         try:
-            gib = _gib(memory_name, given.pop(memory_name)) if memory_name in given else None
+            gib = size(given.pop(memory_name)) if memory_name in given else None
             asked = Workload.at(parse_tokens(given.pop("length"))) if "length" in given else work
             if not checked:
                 _check_names(given, table, memory_name)
                 checked = True
             words = (_words(name, value, table, switches.get(name)) for name, value in given.items())
-            args = arguments(list(chain.from_iterable(words)))
+            args = read(tuple(chain.from_iterable(words)))
             key = tuple(value for name, value in given.items() if name not in cheap)
             gib = memory(args).likely_gib if gib is None else gib
             point = _point(values, solve, args, key, gib, asked)

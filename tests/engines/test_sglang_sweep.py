@@ -195,3 +195,16 @@ def test_csv_and_json_of_the_command_agree(capsys: pytest.CaptureFixture[str]) -
     assert figures == [
         (p["max_mamba_cache_size"] or 0, p["requests"], p["refusal"] or "", p["pareto"]) for p in document["sweep"]
     ]
+
+
+@pytest.mark.parametrize("specs", [["mamba-full-memory-ratio=0.5:2:0.5", "rest=20:29:1"], ["rest=20:29:1", "tp=4,8"]])
+def test_the_flags_of_points_that_differ_in_memory_alone_are_read_once(specs: list[str]) -> None:
+    read: list[tuple[str, ...]] = []
+
+    def arguments(more: list[str]) -> Any:
+        read.append(tuple(more))
+        return from_words(["kimi-k3", *more], {})[1]
+
+    axes, engine = [parse_axis(spec) for spec in specs], ENGINES["sglang"]
+    points = list(sweep(engine, axes, arguments, load_model("kimi-k3"), memory=exact_rest, work=AT_9216))
+    assert len(points) == 10 * len(set(read)) and len(read) == len(set(read))
