@@ -155,7 +155,7 @@ def _check_apart(
 ) -> FileResult | None:
     """As `check_file`; a defect that one file brings to light keeps no other from being checked."""
     try:
-        return check_file(path, settings, variables, named=path in named)
+        return check_file(path, settings, variables, named=path in named, folders=named)
     except Exception as failure:  # whatever it is: it is said, and the exit code is 2
         from hybridcalc.checks.processes import DEFECT_FIX, described
 
@@ -167,12 +167,18 @@ def _failed(path: str, message: str, fix: str) -> FileResult | None:
 
 
 def check_file(
-    path: str, settings: Settings, variables: Mapping[str, str], *, named: bool = True, instead: bytes | None = None
+    path: str,
+    settings: Settings,
+    variables: Mapping[str, str],
+    *,
+    named: bool = True,
+    instead: bytes | None = None,
+    folders: frozenset[str] = frozenset(),
 ) -> FileResult | None:
-    """Check one file, which somebody ``named`` or a walk found, or what is to stand in it ``instead``; None where it
-    holds nothing.
+    """Check one file, which somebody ``named`` or a walk of ``folders`` found, or what is to stand in it ``instead``;
+    None where it holds nothing.
     """
-    contents = read_file(path, variables, stdin=_stdin, instead=instead)
+    contents = read_file(path, variables, stdin=_stdin, instead=instead, checked=folders)
     if not contents.deployments and not contents.troubles:
         return _unread(path, contents.source, named=named) if contents.source is not None else None
     checked: list[Checked] = []
@@ -189,7 +195,10 @@ def check_file(
         checked = [one._replace(findings=tuple(map(shared.left_alone, one.findings))) for one in checked]
         if contents.source is not None and len(checked) == len(contents.deployments):
             checked = _that_hold(
-                contents.source, checked, lambda data: read_file(path, variables, instead=data), settings
+                contents.source,
+                checked,
+                lambda data: read_file(path, variables, instead=data, checked=folders),
+                settings,
             )
     if not named:
         patterns = {at: found for at, one in enumerate(checked) if (found := _pattern(one)) is not None}

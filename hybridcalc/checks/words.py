@@ -268,6 +268,8 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
         may_be_model = positional
         spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
         key = spelling + "".join(name.partition(".")[1:])  # fields of a JSON flag are flags of their own
+        if word.why and equals and name in ENGINES.rows[engine.name].starter.model_flags and is_path_to(word):
+            word = word.instead(f"{name}={word.rpartition('/')[2]}")
         if word.why:
             opened.append(_open(word, spelling))
             continue

@@ -5,6 +5,7 @@
 import os
 import re
 from collections.abc import Iterator
+from collections.abc import Mapping as Map
 from functools import lru_cache
 from typing import Protocol
 
@@ -18,10 +19,11 @@ from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
-from hybridcalc.shell import Source, Text, Word, spend
+from hybridcalc.shell import Setting, Source, Text, Word, spend
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside
 
+Variables = Map[str, Setting]
 MOST_BESIDE = 500
 """Files of a folder that are looked through for a ConfigMap."""
 _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
@@ -35,6 +37,9 @@ class Beside(Protocol):
 
     def config_map(self, name: str) -> Mapping | None:
         """The data of a ConfigMap in another file of the folder."""
+
+    def generated(self, name: str) -> Variables:
+        """The variables of a ConfigMap that kustomizations of the checked folder generate."""
 
     def model_of(self, name: str) -> Word | None:
         """The model that another file of the folder names beside the name of a ``--config`` file."""
@@ -70,7 +75,7 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
             yield Deployment(source, f"{engine} --config", "", launch)
         else:
             others.append(node)
-    yield from read_documents(others, outside, beside.config_map, _base(source, beside))
+    yield from read_documents(others, outside, beside.config_map, beside.generated, _base(source, beside))
 
 
 def _base(source: Source, beside: Beside) -> Mapping | None:

@@ -29,8 +29,10 @@ def declared(
             yield name, Setting((word if word.why else word.ending(len(text)),)) if equals else None, item
 
 
-def env_file(source: Source | None) -> dict[str, Setting]:
-    """The variables of a ``.env`` file: NAME=VALUE lines, comments, one pair of quotes."""
+def env_file(source: Source | None, *, plain: bool = False) -> dict[str, Setting]:
+    """The variables of a ``.env`` file: NAME=VALUE lines, comments, one pair of quotes; ``plain``: all behind the = is
+    the value.
+    """
     values: dict[str, Setting] = {}
     if source is None:
         return values
@@ -40,7 +42,9 @@ def env_file(source: Source | None) -> dict[str, Setting]:
         name, equals, value = stripped.removeprefix("export ").partition("=")
         if equals and not stripped.startswith("#") and name.strip().isidentifier():
             value = value.strip()
-            if value[:1] in ("'", '"') and value.find(value[0], 1) > 0:
+            if plain:
+                pass
+            elif value[:1] in ("'", '"') and value.find(value[0], 1) > 0:
                 value = value[1 : value.find(value[0], 1)]
             else:
                 value = value.partition(" #")[0].strip()

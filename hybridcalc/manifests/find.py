@@ -6,7 +6,7 @@ anything, and what goes wrong with one file is that file's trouble alone.
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Listed
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -25,7 +25,7 @@ from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside
 
 if TYPE_CHECKING:
-    from hybridcalc.manifests.yamltree import Mapping
+    from hybridcalc.manifests.yamltree import Mapping as Fields
 
 LARGEST_FILE_BYTES = 4 * 2**20
 _HINT = re.compile(
@@ -71,10 +71,15 @@ def _template_at(text: str) -> int | None:
 
 
 def read_file(
-    path: str, outside: Outside, *, stdin: Callable[[int], bytes] | None = None, instead: bytes | None = None
+    path: str,
+    outside: Outside,
+    *,
+    stdin: Callable[[int], bytes] | None = None,
+    instead: bytes | None = None,
+    checked: Iterable[str] = (),
 ) -> Contents:
-    """The deployments of a file, or of what is to stand in it ``instead``. Never raises: what goes wrong comes back as
-    its trouble.
+    """The deployments of a file, or of what is to stand in it ``instead``; kustomizations of the folders that are
+    ``checked`` say what its ConfigMaps hold. Never raises: what goes wrong comes back as its trouble.
     """
     shown = "<stdin>" if path == "-" else path
     try:
@@ -101,7 +106,7 @@ def read_file(
     source = Source.of_bytes(shown, data)
     try:
         with allowance(len(source.text)):
-            return Contents(source, _read(source, path, outside), ())
+            return Contents(source, _read(source, path, outside, _tree(path, checked)), ())
     except InputError as error:
         template = _template_at(source.text) if format_of(source).name != "script" else None
         if template is not None:
@@ -186,8 +191,15 @@ def _speaks(form: "Format", path: str) -> bool:
     return ENGINES.launchers.calls_engine(text) if form.name == "python" else ENGINES.launchers.shows_launch(text)
 
 
-def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]:
-    beside = _Beside(path)
+def _tree(path: str, checked: Iterable[str]) -> str:
+    """The checked folder that a file lies in; its own where it was named itself."""
+    whole = os.path.abspath(path)
+    trees = (one for one in checked if whole.startswith(os.path.join(os.path.abspath(one), "")))
+    return min(trees, key=lambda one: (len(os.path.abspath(one)), one), default=os.path.dirname(path) or ".")
+
+
+def _read(source: Source, path: str, outside: Outside, tree: str) -> tuple[Deployment, ...]:
+    beside = _Beside(path, tree)
 
     form = format_of(source)
     text = Text(source, source.text)
@@ -255,8 +267,9 @@ def _looks_like_yaml(text: str) -> bool:
 class _Beside:
     """Files in the folder of a manifest."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tree: str | None = None) -> None:
         self._folder = None if path == "-" else os.path.dirname(path) or "."
+        self._path, self._tree = path, tree
 
     def __call__(self, name: str) -> Source | None:
         """The file at a relative path; None where it is none, or not small."""
@@ -264,7 +277,7 @@ class _Beside:
             return None
         return _small_file(os.path.normpath(os.path.join(self._folder, name)))
 
-    def config_map(self, name: str) -> "Mapping | None":
+    def config_map(self, name: str) -> "Fields | None":
         """The data of a ConfigMap in another file of the folder, by its name or (``key:``) by an entry's name."""
         if self._folder is None or not name:
             return None
@@ -274,6 +287,14 @@ class _Beside:
             if name == own or (name.startswith("key:") and data.get(name[4:]) is not None):
                 return data
         return None
+
+    def generated(self, name: str) -> Mapping[str, Setting]:
+        """The variables of a ConfigMap that kustomizations of the checked folder generate for the file."""
+        if self._folder is None or self._tree is None:
+            return {}
+        from hybridcalc.manifests.kustomize import generated
+
+        return generated(self._path, self._tree, name)
 
     def model_of(self, name: str) -> Word | None:
         """The model that another file of the folder names beside the name of a ``--config`` file."""

@@ -26,7 +26,7 @@ from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import with_config
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.manifests.way import ConfigMaps, Reading, Way, image_of
+from hybridcalc.manifests.way import ConfigMaps, Generated, Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 from hybridcalc.shell import Setting, Text, Word, spend
@@ -50,7 +50,7 @@ NO_WORKER = re.compile(
 
 
 def read_documents(
-    nodes: list[Node], outside: Outside, config_maps: ConfigMaps, base: Fields | None = None
+    nodes: list[Node], outside: Outside, config_maps: ConfigMaps, generated: Generated, base: Fields | None = None
 ) -> Iterator[Deployment]:
     """Every deployment of the documents of a file, which changes values of a ``base``."""
     own = {name: data for node in nodes if isinstance(node, Fields) for name, data in shared(node)}
@@ -60,7 +60,7 @@ def read_documents(
             return next((data for data in own.values() if data.get(name[4:]) is not None), None) or config_maps(name)
         return own.get(name) or config_maps(name)
 
-    reading = Reading(outside, lookup, set(), set())
+    reading = Reading(outside, lookup, generated, set(), set())
     for node in _flattened(nodes):
         yield from kaito(node, reading)
     for node in _flattened(nodes):
@@ -262,15 +262,21 @@ def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
     env = known.env
     for source in node.items("envFrom"):
         reference = source.mapping("configMapRef") if isinstance(source, Fields) else None
-        data = reading.config_maps(reference.string("name")) if reference is not None else None
         prefix = source.string("prefix") if isinstance(source, Fields) else ""
-        for key, value in data.entries() if data is not None else ():
-            spend(words=1)
-            if isinstance(value, Scalar):
-                env[prefix + key.value] = Setting((value.word(),))
+        held = _values(reference.string("name"), reading) if reference is not None else {}
+        env.update({prefix + key: setting for key, setting in held.items()})
     for name, setting, entry in declared(node.get("env"), lambda item: resolved_word(item, KUBERNETES, known)):
         env[name] = setting or _from_elsewhere(entry, reading)
     return env
+
+
+def _values(name: str, reading: Reading) -> dict[str, Setting]:
+    """The variables of a ConfigMap: its document's, with what kustomizations generate over them."""
+    data = reading.config_maps(name)
+    entries = list(data.entries()) if data is not None else []
+    spend(words=len(entries))
+    own = {key.value: Setting((value.word(),)) for key, value in entries if isinstance(value, Scalar)}
+    return own | dict(reading.generated(name))
 
 
 def _from_elsewhere(entry: Node, reading: Reading) -> Setting:
@@ -280,11 +286,12 @@ def _from_elsewhere(entry: Node, reading: Reading) -> Setting:
     place = entry.source.place(entry.begin, entry.end)
     reference = entry.mapping("valueFrom", "configMapKeyRef")
     if reference is not None:
-        data = reading.config_maps(reference.string("name"))
-        found = data.scalar(reference.string("key")) if data is not None else None
-        if found is not None:
-            return Setting((found.word(),))
-        return Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
+        held = _values(reference.string("name"), reading).get(reference.string("key"))
+        return (
+            held
+            if held is not None
+            else Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
+        )
     if entry.get("valueFrom") is not None:
         return Setting((), "the cluster decides it", place)
     return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)

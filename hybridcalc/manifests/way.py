@@ -1,17 +1,20 @@
 """Where in a Kubernetes document is a mapping, and what do all documents of a file share?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar
+from hybridcalc.shell import Setting
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside
 
 ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
+Generated = Callable[[str], Mapping[str, Setting]]
+"""The variables of a ConfigMap that kustomizations generate for a manifest, by its name."""
 IMAGES = ("image", "imageName", "docker_image", "dockerImage", "container_image", "containerImage", "image_name")
 """Fields that name a container's image."""
 UNNAMED = frozenset({
@@ -88,5 +91,6 @@ class Reading(NamedTuple):
 
     outside: Outside
     config_maps: ConfigMaps
+    generated: Generated
     seen: set[int]
     used_scripts: set[str]
