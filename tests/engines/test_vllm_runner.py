@@ -183,7 +183,9 @@ def test_latent_rows_are_not_kept_in_fp8_e5m2() -> None:
 @pytest.mark.parametrize(
     ("version", "given", "lacks"),
     [
-        ("0.23.0", {}, "states"),
+        ("0.22.1", {}, "states"),
+        ("0.23.0", {"enable_prefix_caching": True, "mamba_cache_mode": "align"}, "states in mode align"),
+        ("0.23.0", {}, ""),
         ("0.24.0", {"enable_prefix_caching": True, "mamba_cache_mode": "align"}, "states in mode align"),
         ("0.24.0", {}, ""),
         ("0.25.1", {"enable_prefix_caching": True}, ""),
@@ -191,13 +193,25 @@ def test_latent_rows_are_not_kept_in_fp8_e5m2() -> None:
     ],
 )
 def test_runner_v2_is_refused_for_what_it_lacks(version: str, given: dict[str, Any], lacks: str) -> None:
-    """VLLM_USE_V2_MODEL_RUNNER=1 of a hybrid does not start before 0.24, nor there in mode align."""
+    """VLLM_USE_V2_MODEL_RUNNER=1 of a hybrid does not start before 0.23, nor there in mode align."""
     given = {"engine_version": version, "env": {"VLLM_USE_V2_MODEL_RUNNER": "1"}, **given}
     if not lacks:
         assert started(NANO, **given)
         return
     with pytest.raises(Refusal, match=f"^model runner V2 does not run {lacks}$"):
         started(NANO, **given)
+
+
+def test_turboquant_lies_beside_states_from_0_21_on() -> None:
+    """Before, the layers at both ends were left out, which the engine refused for hybrids.
+
+    Source: vLLM engine/arg_utils.py (0.20.2, 0.21.0).
+    """
+    given = {"kv_cache_dtype": "turboquant_k8v4", "max_model_len": 8192}
+    with pytest.raises(Refusal, match=r"turboquant_k8v4 does not lie beside states in this release$") as caught:
+        started(NANO, engine_version="0.20.2", **given)
+    assert (caught.value.rule, "0.21.0" in str(caught.value.fix)) == ("HC049", True)
+    assert started(NANO, engine_version="0.21.0", **given)
 
 
 def test_lightning_keeps_no_float32_before_0_20_1() -> None:

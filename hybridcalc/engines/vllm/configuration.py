@@ -230,6 +230,14 @@ def check_configuration(
             "write auto",
             "--kv-cache-dtype",
         )
+    if args.kv_cache_dtype.startswith("turboquant") and model.state is not None and not rules.turboquant_hybrids:
+        first = RELEASES.oldest_with("turboquant_hybrids", True)
+        raise _refusal(
+            "HC049",
+            f"--kv-cache-dtype {args.kv_cache_dtype} does not lie beside states in this release",
+            f"write auto, or {with_release(first)}",
+            "--kv-cache-dtype",
+        )
     float32 = family_rule(model).float32 if model.state is not None else ""
     if args.mamba_cache_dtype == "float32" and float32 and not getattr(rules, float32):
         first = RELEASES.oldest_with(float32, True)

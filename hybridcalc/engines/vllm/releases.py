@@ -25,14 +25,14 @@ class RuleSet(NamedTuple):
     window, not one each for q, k and v; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these
     convolutions.
     Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
-    ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep
-    the block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
+    ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep the
+    block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
     ``kernel_blocks``: a block is a multiple of every backend's own; ``index_packed``: pages of GLM-5.3's index lie
     beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
-    ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``checkpoints``: the kernels whose
-    prefill exports states into a block of their own; ``checkpoint_grid``: blocks lie on their grid;
-    ``class_counts_drafts``: every class sizes the page with the rows that drafts add; ``drafts_apart``: drafts of other
-    heads have groups of their own.
+    ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``turboquant_hybrids``: turboquant
+    KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
+    ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
+    that drafts add; ``drafts_apart``: drafts of other heads have groups of their own.
     Context parallelism: ``context_parallel_groups``: several groups of layers run it; ``kda_context_parallel``: KDA
     models do.
     ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
@@ -82,6 +82,7 @@ class RuleSet(NamedTuple):
     index_packed: bool = False
     compressed_fp8: bool = False
     sparse_fp8_default: bool = False
+    turboquant_hybrids: bool = False
     drafts_apart: bool = False
     checkpoints: frozenset[str] = frozenset()
     checkpoint_grid: bool = False
@@ -150,6 +151,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.20.1", "override_checked", True, f"{UTILS} get_kv_cache_configs"),
     Change("0.20.2", RECORDED, True, RESULTS),
     Change("0.21.0", "graphs_charged", True, "v1/worker/gpu_worker.py"),
+    Change("0.21.0", "turboquant_hybrids", True, ARGS),
     Change("0.21.0", RECORDED, True, RESULTS),
     Change("0.22.0", "bfloat16_states", True, "config/cache.py MambaDType"),
     Change("0.22.0", "align_under_drafts", False, f"{HOOKS} MambaModelConfig"),
@@ -157,8 +159,8 @@ CHANGES: tuple[Change, ...] = (
     Change("0.22.0", "connectors_opt_in", False, CONFIG),
     Change("0.22.1", RECORDED, True, RESULTS),
     Change("0.23.0", "kda_joined", True, SHAPES),
+    Change("0.23.0", "runner_v2_lacks", LACKED_FIRST | {"states in mode align"}, RUNNER),
     Change("0.23.0", RECORDED, True, RESULTS),
-    Change("0.24.0", "runner_v2_lacks", LACKED_FIRST | {"states in mode align"}, RUNNER),
     Change("0.24.0", RECORDED, True, RESULTS),
     Change("0.25.0", "runner_v2_lacks", LACKED_FIRST, RUNNER),
     Change("0.25.1", RECORDED, True, RESULTS),
