@@ -11,28 +11,23 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests import Deployment, Hardware
+from hybridcalc.manifests.pythonvalues import DEEPEST_VALUE, UNKNOWN, Names, called
 from hybridcalc.manifests.scripts import launches_of_words, run_script
 from hybridcalc.shell import Text, Word, spend
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import A_VARIABLE, Outside
 
 LONGEST_SOURCE = 512 * 1024
-DEEPEST_VALUE = 20
 _PRINTED = re.compile(
     r"print|log\w*|debug|info|warn(ing)?|error|exception|critical|echo|add_argument|\w*Parser|\w*Error|Exception|write"
 )
 """Functions whose texts are said to somebody."""
 _GPU = re.compile(r"([A-Za-z][\w-]*)(?::([0-9]{1,3}))?")
-_CHANGING = frozenset(("clear", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"))
-"""Methods that change what a name holds, beside those that add to a list."""
 SET_BY_ITEM = "an item of it is set elsewhere"
-UNKNOWN = object()
-"""The value of what is not written out."""
 
 
 def read_python(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
@@ -48,32 +43,34 @@ def read_python(text: Text, outside: Outside, beside: object = None) -> Iterator
     yield from _Module(text, tree, outside).deployments()
 
 
-class _Module:
+class _Module(Names):
     """A module: the names it binds once, what it imports from an engine, and where its lines begin."""
 
     def __init__(self, text: Text, tree: ast.Module, outside: Outside) -> None:
-        self.text, self.tree, self.outside = text, tree, outside
+        self.text = text
         self.lines = [0, *(match.end() for match in re.finditer("\n", text.text))]
-        self.bound: dict[str, ast.expr | None] = {}
-        self.added: dict[str, list[tuple[ast.expr, bool]]] = {}
-        self.changes: dict[str, list[_Change]] = {}
-        self.scopes: dict[str, int] = {}
-        self.plain: set[int] = set()
-        self.imported: dict[str, str] = {}
         self.gpus: list[tuple[int, int, Hardware]] = []
-        self.nodes = list(_in_order(tree))
-        spend(visits=len(self.nodes))
-        self.within = {id(node): scope for node, _, scope in self.nodes if isinstance(node, ast.Name)}
-        for node, conditional, scope in self.nodes:
-            self._bind(node, conditional, scope)
-            self._change(node, conditional, scope)
-        self.names = {id(bound): name for name, bound in self.bound.items() if bound is not None}
+        self.imported: dict[str, str] = {}
+        super().__init__(tree, outside)
+        for node, _, _ in self.nodes:
+            self._declared(node)
+
+    def _declared(self, node: ast.AST) -> None:
+        """What is imported from an engine, and the GPUs that a function asks for."""
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            for alias in node.names:
+                root = ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
+                if root in ENGINES:
+                    self.imported[(alias.asname or alias.name).partition(".")[0]] = root
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                self._decorated(decorator, node)
 
     def deployments(self) -> Iterator[Deployment]:
         """What the calls, lists and texts of the module start."""
         said: set[int] = set()
         for node, _, _ in self.nodes:
-            if isinstance(node, ast.Call) and _PRINTED.fullmatch(_called(node)):
+            if isinstance(node, ast.Call) and _PRINTED.fullmatch(called(node)):
                 said.update(id(inner) for inner in ast.walk(node))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 said.add(id(node.value))
@@ -88,92 +85,6 @@ class _Module:
                 launches = self._text(node)
             for launch in launches:
                 yield Deployment(self.text.source, "python", "", launch, self._hardware(node))
-
-    def _bind(self, node: ast.AST, conditional: bool, scope: int) -> None:
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            for alias in node.names:
-                root = ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
-                if root in ENGINES:
-                    self.imported[(alias.asname or alias.name).partition(".")[0]] = root
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Name):
-                    self.bound[target.id] = None if target.id in self.bound else node.value
-                    self.scopes[target.id] = scope
-                    self.plain.add(id(target))
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
-            self._add(node.target.id, node.value, conditional, scope)
-            self.plain.add(id(node.target))
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in self.plain:
-            self.bound[node.id] = None  # loops, several at once, with, del
-        elif isinstance(node, ast.arg):
-            self.bound[node.arg] = None
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            if isinstance(node.func.value, ast.Name) and node.func.attr in ("extend", "append"):
-                item = node.args[0]
-                value = item if node.func.attr == "extend" else ast.copy_location(ast.List([item], ast.Load()), item)
-                self._add(node.func.value.id, value, conditional, scope)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                self._decorated(decorator, node)
-
-    def _add(self, name: str, value: ast.expr, conditional: bool, scope: int) -> None:
-        """Something is added to a list; in another function, nobody knows whether."""
-        elsewhere = scope != self.scopes.get(name, scope)
-        other = self.bound.get(name)
-        if isinstance(other, ast.Name) and other.id != name:  # one list of two names
-            self.added.setdefault(other.id, []).append((value, True))
-        self.added.setdefault(name, []).append((value, conditional or elsewhere))
-
-    def _change(self, node: ast.AST, conditional: bool, scope: int) -> None:
-        """Items that are set and methods that change a list or a mapping."""
-        line = getattr(node, "lineno", 0)
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
-            if id(node) not in self.plain:
-                self._changed(node.value.id, _Change(line, None, None), scope)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-                    self.plain.add(id(target))
-                    key = None if conditional else target.slice
-                    self._changed(target.value.id, _Change(line, key, node.value), scope)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
-            held = node.func.value
-            for change in self._by_method(node, node.func.attr, conditional) if isinstance(held, ast.Name) else ():
-                self._changed(getattr(held, "id", ""), change, scope)
-
-    def _by_method(self, node: ast.Call, method: str, conditional: bool) -> list["_Change"]:
-        """What a method changes: the items that ``update`` is given, else nobody knows what."""
-        given = node.args[0] if len(node.args) == 1 and isinstance(node.args[0], ast.Dict) else None
-        if method != "update" or conditional or (given is None and node.args):
-            return [_Change(node.lineno, None, None)]
-        pairs = [] if given is None else list(zip(given.keys, given.values, strict=True))
-        pairs += [(ast.Constant(word.arg) if word.arg else None, word.value) for word in node.keywords]
-        return [_Change(node.lineno, key, value) for key, value in pairs]
-
-    def _changed(self, name: str, change: "_Change", scope: int) -> None:
-        elsewhere = scope != self.scopes.get(name, scope)
-        other = self.bound.get(name)
-        if isinstance(other, ast.Name) and other.id != name:  # one list of two names
-            self.changes.setdefault(other.id, []).append(change._replace(key=None))
-        self.changes.setdefault(name, []).append(change._replace(key=None) if elsewhere else change)
-
-    def _after_changes(self, node: ast.Name, held: Any, depth: int) -> Any:
-        """What a name's list or mapping holds where it is used, behind the items that were set before."""
-        if node.id not in self.changes or held is UNKNOWN:
-            return held
-        if self.within.get(id(node)) != self.scopes.get(node.id):
-            return UNKNOWN
-        held = held.copy() if isinstance(held, dict | list) else held
-        for change in self.changes[node.id]:
-            key, value = self.value(change.key, depth + 1), self.value(change.value, depth + 1)
-            if change.key is not None and change.line > node.lineno:
-                continue
-            inside = isinstance(held, list) and type(key) is int and -len(held) <= key < len(held)
-            if value is UNKNOWN or not (inside or (isinstance(held, dict) and isinstance(key, str))):
-                return UNKNOWN
-            held[key] = value
-        return held
 
     def _decorated(self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """The GPUs that a decorator asks for, as clouds of functions write them: ``gpu="H100:2"``."""
@@ -202,73 +113,6 @@ class _Module:
         return offset(node.lineno, node.col_offset), offset(
             node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         )
-
-    def value(self, node: ast.expr | None, depth: int = 0) -> Any:
-        """What an expression is worth: text, number, list or mapping; UNKNOWN for what is not written out."""
-        spend(visits=1)
-        if node is None or depth > DEEPEST_VALUE:
-            return UNKNOWN
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            bound = self.bound.get(node.id)
-            if bound is None or node.id in self.added:
-                return UNKNOWN
-            return self._after_changes(node, self.value(bound, depth + 1), depth)
-        if isinstance(node, ast.JoinedStr):
-            parts = [
-                self.value(part.value if isinstance(part, ast.FormattedValue) else part, depth + 1)
-                for part in node.values
-            ]
-            plain = all(not isinstance(p, ast.FormattedValue) or p.format_spec is None for p in node.values)
-            return "".join(map(str, parts)) if plain and UNKNOWN not in parts else UNKNOWN
-        if isinstance(node, ast.List | ast.Tuple):
-            items = [self.value(item, depth + 1) for item in node.elts]
-            return UNKNOWN if any(item is UNKNOWN for item in items) else items
-        if isinstance(node, ast.Dict):
-            pairs = [
-                (self.value(k, depth + 1), self.value(v, depth + 1))
-                for k, v in zip(node.keys, node.values, strict=True)
-            ]
-            known = all(isinstance(key, str) and value is not UNKNOWN for key, value in pairs)
-            return dict(pairs) if known else UNKNOWN
-        if isinstance(node, ast.BinOp):
-            return self._operation(node, depth)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            number = self.value(node.operand, depth + 1)
-            return -number if isinstance(number, int | float) else UNKNOWN
-        return self._called_value(node, depth) if isinstance(node, ast.Call) else UNKNOWN
-
-    def _operation(self, node: ast.BinOp, depth: int) -> Any:
-        left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | list):
-            spend(characters=len(left) + len(right))
-            joined: Any = left + right
-            return joined
-        if isinstance(left, int) and isinstance(right, int) and max(abs(left), abs(right)) < 2**40:
-            operations = {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right}
-            return operations.get(type(node.op), UNKNOWN)
-        return UNKNOWN
-
-    def _called_value(self, node: ast.Call, depth: int) -> Any:
-        name = _called(node)
-        first = self.value(node.args[0], depth + 1) if node.args else UNKNOWN
-        if name in ("str", "int") and isinstance(first, int | str) and len(node.args) == 1:
-            return str(first) if name == "str" else int(first) if str(first).isdecimal() else UNKNOWN
-        if name == "dumps" and first is not UNKNOWN:
-            return json.dumps(first)
-        if (
-            name in ("getenv", "get")
-            and isinstance(first, str)
-            and ("environ" in ast.dump(node.func) or name == "getenv")
-        ):
-            if first in self.outside:
-                return self.outside[first]
-            return self.value(node.args[1], depth + 1) if len(node.args) > 1 else UNKNOWN
-        if name == "dict" and not node.args:
-            values = {keyword.arg: self.value(keyword.value, depth + 1) for keyword in node.keywords}
-            return UNKNOWN if None in values or any(v is UNKNOWN for v in values.values()) else values
-        return UNKNOWN
 
     def word(self, node: ast.expr) -> Word:
         """An expression as one word."""
@@ -363,7 +207,7 @@ class _Module:
         root = node.func.value if isinstance(node.func, ast.Attribute) else node.func
         engine = self.imported.get(root.id) if isinstance(root, ast.Name) else None
         starter = ENGINES.rows[engine].starter if engine is not None else None
-        if engine is None or starter is None or _called(node) not in starter.classes:
+        if engine is None or starter is None or called(node) not in starter.classes:
             return []
         begin, end = self._span(node)
         words: list[Word] = []
@@ -376,10 +220,22 @@ class _Module:
                 for name, value in held.items():
                     constant = ast.copy_location(ast.Constant(value), keyword.value)
                     words += self._flag(str(name).replace("_", "-"), constant, engine)
+            elif (pairs := self._pairs(keyword.value)) is not None:
+                for name, entry in pairs:
+                    words += self._flag(name.replace("_", "-"), entry, engine)
             else:
                 at, until = self._span(keyword.value)
                 words.append(Word("$@", self.text.source, at, until, why=A_VARIABLE))
         return [Launch(engine, tuple(words), {}, self.text.source.place(begin, end))]
+
+    def _pairs(self, node: ast.expr) -> list[tuple[str, ast.expr]] | None:
+        """The entries of a mapping that is written out, whatever their values; None where its keys are not known."""
+        if isinstance(node, ast.Name) and node.id not in self.changes and node.id not in self.added:
+            node = self.bound.get(node.id) or node
+        if not isinstance(node, ast.Dict):
+            return None
+        keys = [self.value(key) for key in node.keys]
+        return list(zip(keys, node.values, strict=True)) if all(isinstance(key, str) for key in keys) else None
 
     def _keyword(self, keyword: ast.keyword, engine: str) -> Iterator[Word]:
         """One keyword of a call as a flag; one the engine does not list stands for itself, as it may be misspelt."""
@@ -409,37 +265,6 @@ class _Module:
             yield flag.instead(json.dumps(value, default=str))
         else:
             yield self.word(node)
-
-
-class _Change(NamedTuple):
-    """An item that a line sets: its key, None where nobody knows which or whether, and its value."""
-
-    line: int
-    key: ast.expr | None
-    value: ast.expr | None
-
-
-def _in_order(tree: ast.AST) -> Iterator[tuple[ast.AST, bool, int]]:
-    """Every node as it stands in the file, whether a condition or a loop is around it, and the function it is in: the
-    line where that begins.
-    """
-    waiting: list[tuple[ast.AST, bool, int]] = [(tree, False, 0)]
-    branching = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.IfExp | ast.Match | ast.BoolOp
-    while waiting:
-        node, conditional, scope = waiting.pop()
-        yield node, conditional, scope
-        inside = conditional or isinstance(node, branching)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            scope = node.lineno
-        waiting += [(child, inside, scope) for child in reversed(list(ast.iter_child_nodes(node)))]
-
-
-def _called(node: ast.Call) -> str:
-    """The last name of what a call calls."""
-    function = node.func
-    return (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
 
 
 def _is_interpreter(node: ast.expr) -> bool:

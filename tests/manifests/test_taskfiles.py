@@ -183,6 +183,58 @@ def test_variables_behind_too_many_say_so(tmp_path: Path) -> None:
 
 LIST = 'c = ["vllm", "serve", "org/m", "--x", "4"]\n'
 MAPPING = 'from vllm import LLM\nk = {"max_num_seqs": 4}\n'
+PARSER = 'p.add_argument("-x", "--max-len", type=int, default=4)\n'
+RUN = 'run(["vllm", "serve", "org/m", "--x", %s])\n'
+CLASS = "@dataclass\nclass Config:\n    size: int = 4\n    more: int = Field(7, ge=1)\n    root: str = None\n"
+FIELDS = {
+    "argument": (f"{PARSER}a = p.parse_args()\n" + RUN % "str(a.max_len)", ["--x 4"]),
+    "argument handed on": (PARSER + "def f(a): " + RUN % 'f"{a.max_len}"' + "a = p.parse_args()\nf(a)\n", ["--x 4"]),
+    "argument by another name": (
+        "p.add_argument('--y', dest='z', default='4')\na = p.parse_args()\n" + RUN % "a.z", ["--x 4"],
+    ),
+    "argument that somebody gives": (
+        "p.add_argument('--max-len', required=True, default=4)\na = p.parse_args()\n" + RUN % "str(a.max_len)",
+        ["--x ?"],
+    ),
+    "argument of two parsers": (f"{PARSER}{PARSER}a = p.parse_args()\n" + RUN % "str(a.max_len)", ["--x ?"]),
+    "argument that is set": (
+        f"{PARSER}a = p.parse_args()\na.max_len = f()\n" + RUN % "str(a.max_len)", ["--x ?"],
+    ),
+    "argument with another default": (
+        f"{PARSER}p.set_defaults(max_len=9)\na = p.parse_args()\n" + RUN % "str(a.max_len)", ["--x ?"],
+    ),
+    "no argument": (f"{PARSER}a = f()\n" + RUN % "str(a.max_len)", ["--x ?"]),
+    "switches": (
+        "from vllm import LLM\np.add_argument('--eager', action='store_true')\n"
+        "p.add_argument('--cached', action='store_false')\na = p.parse_args()\n"
+        "LLM('org/m', enforce_eager=a.eager, enable_prefix_caching=a.cached)\n",
+        ["org/m --no-enforce-eager --enable-prefix-caching"],
+    ),
+    "either": (f"{PARSER}a = p.parse_args()\n" + RUN % "str(None or a.max_len)", ["--x 4"]),
+    "class": (CLASS + RUN % "str(Config.size)", ["--x 4"]),
+    "settings": (f"{CLASS}c = Config()\n" + RUN % "str(c.more)", ["--x 7"]),
+    "settings that are given": (f"{CLASS}c = Config(size=9)\n" + RUN % "str(c.size)", ["--x 9"]),
+    "settings that a function makes": (f"{CLASS}c = use(Config)\n" + RUN % "str(c.size)", ["--x 4"]),
+    "settings from elsewhere": (f"{CLASS}c = Config(**x)\n" + RUN % "str(c.size)", ["--x ?"]),
+    "own": (f"{CLASS}    def f(self): {RUN % 'str(self.size)'}", ["--x 4"]),
+    "own that a method sets": (
+        f"{CLASS}    def g(self): self.n = 9; self.size = 5\n    def f(self):\n        {RUN % 'str(self.n)'}"
+        f"        {RUN % 'str(self.size)'}",
+        ["--x 9", "--x ?"],
+    ),
+    "path": (RUN % 'os.path.join(os.path.expanduser("~/a"), "b"), str(Path("/a") / "b")', ["--x ~/a/b /a/b"]),
+    "number": (RUN % 'str(float(os.environ.get("F", "0.8")))', ["--x 0.8"]),
+    "mapping of which one value is not known": (
+        'from vllm import LLM\nk = {"model": f(), "max_num_seqs": 4}\nLLM(**k)\n', ["? --max-num-seqs 4"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), FIELDS.values(), ids=FIELDS)
+def test_python_that_holds_values_in_arguments_and_settings(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "a.py", text) == expected
+
+
 PYTHONS = {
     "item": (f'{LIST}c[-1] = "9"\n', ["--x 9"]),
     "item of nobody knows which": (f"{LIST}c[i] = '9'\n", ["--x ? ?"]),
