@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import ServerArgs, is_set
-from hybridcalc.engines.sglang.backends import workspace_share
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import context_length
-from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, with_defaults
+from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, with_defaults, workspace_share
 
 NO_GPU = 0.95
 BY_MEMORY = (
