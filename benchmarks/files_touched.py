@@ -47,7 +47,7 @@ LIMITS = (
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        45,
+        44,
         28,
         ("hybridcalc.engines.sglang",),
     ),

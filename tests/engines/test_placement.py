@@ -21,7 +21,7 @@ from hybridcalc.engines.sglang import weights as sglang
 from hybridcalc.engines.sglang.kv import pipeline_stages
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm import weights as vllm
-from hybridcalc.engines.vllm.stages import stage_bounds
+from hybridcalc.engines.vllm.runner import stage_bounds
 from hybridcalc.errors import InputError, Refusal, ShardingError
 
 K3, QWEN = load_model("kimi-k3"), load_model("qwen3.5-35b-a3b")

@@ -147,6 +147,11 @@ class EngineArgs(Arguments):
         return copies if type(copies) is int else 0
 
     @property
+    def moves_kv(self) -> bool:
+        """Whether KV goes to other servers or memory, or its events do."""
+        return bool(self.kv_transfer_config is not None or self.kv_events_config is not None or self.kv_offloading_size)
+
+    @property
     def full_graphs(self) -> bool:
         """Whether decoding runs in full CUDA graphs, as it does unless told otherwise."""
         mode = (self.compilation_config or {}).get("cudagraph_mode")

@@ -9,7 +9,7 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, connectors, loglines
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, loglines
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_choices,
@@ -43,8 +43,7 @@ from hybridcalc.engines.vllm.pages import (
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
-from hybridcalc.engines.vllm.runner import batches_in_flight, on_runner_v2
-from hybridcalc.engines.vllm.stages import on_stages, stage_bounds
+from hybridcalc.engines.vllm.runner import batches_in_flight, on_runner_v2, on_stages, stage_bounds
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -136,7 +135,11 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
     layout = resolve_layout(args, rules, backend)
-    off = connectors.without_hybrids(args, rules)
+    off = ""
+    if args.moves_kv or args.disable_hybrid_kv_cache_manager:
+        from hybridcalc.engines.vllm import connectors
+
+        off = connectors.without_hybrids(args, rules)
     if off and state and backend is not None:
         raise Refusal(
             f"{off} turns the hybrid manager off, which alone keeps states beside attention",

@@ -13,7 +13,6 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
 from hybridcalc.engines.vllm import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
-from hybridcalc.engines.vllm.connectors import connectors, keeps_hybrids
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
@@ -293,6 +292,10 @@ def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _unknown_connector(plan: Figures) -> Iterator[tuple[str, str]]:
+    if not plan.args.moves_kv:
+        return
+    from hybridcalc.engines.vllm.connectors import connectors, keeps_hybrids
+
     for name in connectors(plan.args):
         if keeps_hybrids(name, plan.ready.rules) is None and plan.ready.state:
             yield (
