@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from hybridcalc.checks import IN_BASELINE, Located, relative
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.files import file_bytes
+from hybridcalc.manifests import file_bytes
 
 SCHEMA = "hybridcalc.baseline/1"
 LARGEST_BASELINE_BYTES = 32 * 2**20

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hybridcalc.checks import Edit, Located
 from hybridcalc.errors import InputError, printable
-from hybridcalc.manifests.files import file_bytes
+from hybridcalc.manifests import file_bytes
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES
 
 _CONTROL = re.compile(r"\r(?!\n)|[^\r\n\t\x20-\x7e]")

@@ -15,7 +15,7 @@ from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.manifests.files import file_bytes
+from hybridcalc.manifests import file_bytes
 from hybridcalc.shell import Source
 from hybridcalc.units import parse_bytes, parse_tokens
 

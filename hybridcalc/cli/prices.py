@@ -9,7 +9,7 @@ LARGEST_PRICES = 2**20
 
 def _text_of(path: str) -> str:
     """The text of a file of prices. Raises InputError where there is none."""
-    from hybridcalc.manifests.files import file_bytes
+    from hybridcalc.manifests import file_bytes
 
     try:
         return file_bytes(path, LARGEST_PRICES).decode("utf-8-sig", "replace")

@@ -11,11 +11,10 @@ from typing import Protocol
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
-from hybridcalc.manifests import Deployment, Values, filled
+from hybridcalc.manifests import Deployment, Values, file_bytes, filled
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.controllers import model_near
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
-from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.llamaswap import is_llama_swap, read_llama_swap
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
