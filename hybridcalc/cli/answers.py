@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.cli.options import PICTURE, Explain, Json, Verbose
+from hybridcalc.cli.app import Json
+from hybridcalc.cli.options import PICTURE, Explain, Verbose
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:

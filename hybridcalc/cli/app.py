@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -45,6 +45,8 @@ COMMANDS = {
 }
 """Commands in the order of the help page, each with its one line there. A new command is added here."""
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+"""The option of nearly every command."""
 USAGE_ERROR = 2
 INTERRUPTED = 130
 

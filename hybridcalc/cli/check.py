@@ -11,8 +11,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from hybridcalc.cli import options
-from hybridcalc.cli.app import command
+from hybridcalc.cli.app import Json, command
 from hybridcalc.errors import InputError, quoted
 
 LARGEST_ENV_BYTES = 2**20
@@ -62,7 +61,7 @@ def check_command(
     output: Annotated[
         str | None, typer.Option("--format", "-f", metavar="NAME", help="text, json, sarif, junit, github or markdown.")
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
     into: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report there.")] = None,
     given: CheckGiven,
     allow_unresolved: Annotated[
@@ -125,7 +124,7 @@ def check_command(
     form = _form(output, as_json=as_json, into=into)
     if into is not None and form == "text":
         raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
-    outside = dict(settings.variables) | _env_files(env_files or []) | options.environment(variables or [], "--set")
+    outside = dict(settings.variables) | _env_files(env_files or []) | _set(variables or [])
     known = None
     if settings.baseline is not None and write_baseline is None:
         from hybridcalc.checks.baseline import read_baseline
@@ -176,11 +175,19 @@ def _models(pairs: list[str]) -> dict[str, str]:
     return table
 
 
+def _set(pairs: list[str]) -> dict[str, str]:
+    if not pairs:
+        return {}
+    from hybridcalc.cli.options import environment
+
+    return environment(pairs, "--set")
+
+
 def _env_files(paths: list[str]) -> dict[str, str]:
     if not paths:
         return {}
+    from hybridcalc.manifests import file_bytes
     from hybridcalc.manifests.environment import env_file
-    from hybridcalc.manifests.files import file_bytes
     from hybridcalc.shell import Source
 
     values: dict[str, str] = {}

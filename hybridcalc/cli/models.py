@@ -10,6 +10,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
+from hybridcalc.cli.app import Json
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.output.document import print_json
@@ -35,7 +36,7 @@ def models(
         str | None,
         typer.Option("--family", metavar="NAME", help=f"Only one family: {', '.join((*FAMILIES, NO_FAMILY))}."),
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """The model presets: layers, state of one sequence and KV of one token on a single rank, and how sure they are.
@@ -56,7 +57,7 @@ def models(
 def matching(
     context: typer.Context,
     words: Annotated[list[str], typer.Argument(metavar="WORD...")],
-    as_json: options.Json = False,
+    as_json: Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Presets that have each of the words in their names: ``hybridcalc models qwen 27b``."""
@@ -89,7 +90,7 @@ def show(
     context: typer.Context,
     name: options.Model,
     tp_size: options.Tp = 1,
-    as_json: options.Json = False,
+    as_json: Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """One preset or config: geometry, sizes per rank, source, confidence."""

@@ -208,7 +208,6 @@ EngineVersion = Annotated[
     str | None,
     _option(ENGINE, "--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
 
 Verbose = Annotated[

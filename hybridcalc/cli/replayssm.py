@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.cli.app import command
+from hybridcalc.cli.app import Json, command
 from hybridcalc.engines import ENGINES
 from hybridcalc.units import MOST_SLOTS
 
@@ -24,7 +24,7 @@ def replayssm(
     linear_replayssm_cache_len: options.CacheLen = 16,
     speculative_num_draft_tokens: options.DraftTokens = None,
     rules: options.Rules,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """ReplaySSM ring buffers of a model: shapes, bytes per slot and in all, and whether the ring length is legal.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridcalc.cli import options
+from hybridcalc.cli.app import Json
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
 
@@ -24,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command("rules")
 def rules_command(
     rule: Annotated[str | None, typer.Argument(metavar="ID", help="One rule, for example HC002.")] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
     verbose: options.Verbose = False,
 ) -> None:
     """The rules of plan, check and log; with an ID, that rule explained, with a part of one those that begin so."""

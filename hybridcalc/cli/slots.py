@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.cli.app import command
+from hybridcalc.cli.app import Json, command
 from hybridcalc.engines import ENGINES
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -25,7 +25,7 @@ def slots(
         str, typer.Option("--chunked-prefill-size", metavar="TOKENS", help="Tokens of one prefill chunk.")
     ] = "8192",
     rules: options.Rules,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """State slots one running request holds (S), for every strategy and scheduler.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridcalc.cli import options, verify_inputs
-from hybridcalc.cli.app import command
+from hybridcalc.cli.app import Json, command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.output.document import print_json
@@ -59,7 +59,7 @@ def verify(
     known: options.MemoryGiven,
     server: options.ServerGiven,
     env: options.Environment = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
     explain: options.Explain = False,
     verbose: options.Verbose = False,
 ) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.cli.app import command
+from hybridcalc.cli.app import Json, command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, ShardingError
 from hybridcalc.units import MOST_RANKS
@@ -58,7 +58,7 @@ def weights(
     engine: options.EngineName = None,
     engine_version: options.EngineVersion = None,
     env: options.Environment = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
     explain: options.Explain = False,
     verbose: options.Verbose = False,
 ) -> None:

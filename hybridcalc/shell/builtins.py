@@ -8,14 +8,17 @@ They change the variables of the script's scopes, or decide a condition whose op
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from hybridcalc.errors import InputError
 from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.commands import ASSIGNMENT
-from hybridcalc.shell.conditions import Operand, decided, opposite
 from hybridcalc.shell.parse import Token, tokens
-from hybridcalc.shell.scopes import Scopes
+from hybridcalc.shell.scopes import Scopes, opposite
 from hybridcalc.shell.variables import FROM_CALLER, Variables
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.conditions import Operand
 
 LONGEST_CONDITION = 2_000
 """Characters between ``[[`` and ``]]``."""
@@ -104,6 +107,8 @@ class Builtins:
                 return None
         elif head == "[" and (not inner or inner.pop().text != "]"):
             return None
+        from hybridcalc.shell.conditions import decided
+
         with self.comparing():
             operands = [self.operand(token) for token in inner if token.kind != "comment" and token.text != ";"]
             return decided(operands, extended=head == "[[")
@@ -118,8 +123,10 @@ class Builtins:
         self.compared |= {name for name in variables.read if name in variables.used or variables.assumed.get(name)}
         variables.used = before
 
-    def operand(self, token: Token) -> Operand:
+    def operand(self, token: Token) -> "Operand":
         """A word of a condition, as typed and as it comes out."""
+        from hybridcalc.shell.conditions import Operand
+
         raw = self.text.text[token.begin : token.end]
         typed = token.text if raw == token.text else f"'{token.text}'"
         value = token.text if token.kind != "live" else self.variables.resolved(token.text)[0]

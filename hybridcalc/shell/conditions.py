@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from hybridcalc.shell.scopes import both, either, opposite
+
 LONGEST_OPERAND = 1_000
 """Characters of a text that is matched with a pattern."""
 LONGEST_EXPRESSION = 400
@@ -36,21 +38,6 @@ class Operand(NamedTuple):
 
     typed: str
     value: str | None
-
-
-def both(left: bool | None, right: bool | None) -> bool | None:
-    """``&&`` of two conditions."""
-    return False if False in (left, right) else None if None in (left, right) else True
-
-
-def opposite(verdict: bool | None) -> bool | None:
-    """``!`` of a condition."""
-    return None if verdict is None else not verdict
-
-
-def either(left: bool | None, right: bool | None) -> bool | None:
-    """``||`` of two conditions."""
-    return opposite(both(opposite(left), opposite(right)))
 
 
 def decided(operands: Sequence[Operand], *, extended: bool) -> bool | None:

@@ -24,10 +24,9 @@ from hybridcalc.shell.commands import (
     cut_between,
     definition_at,
 )
-from hybridcalc.shell.conditions import both, either, matches, opposite
 from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, takes_script
 from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
-from hybridcalc.shell.scopes import APART, Block, Scopes
+from hybridcalc.shell.scopes import APART, Block, Scopes, both, either, opposite
 from hybridcalc.shell.variables import FROM_CALLER, Outside, Variables
 
 MOST_LAUNCHES = 2_000
@@ -284,6 +283,8 @@ class Shell:
     def _pattern(self, block: Block, token: Token, after: str) -> None:
         """One of the patterns of a branch; the last decides."""
         text = token.text if token.kind != "live" else self.variables.resolved(token.text)[0]
+        from hybridcalc.shell.conditions import matches
+
         known = block.subject is not None and text is not None
         fits = True if text == "*" else matches(block.subject or "", text or "") if known else None
         self.fits = either(self.fits, fits)

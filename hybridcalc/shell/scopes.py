@@ -233,3 +233,18 @@ def perhaps(before: Setting | None, setting: Setting, *, appended: bool) -> Sett
     if appended and held is not None and not held.why:
         return held._replace(more=f"a condition adds to it (line {line})")
     return Setting((), f"a condition sets it (line {line})", setting.place)
+
+
+def both(left: bool | None, right: bool | None) -> bool | None:
+    """``&&`` of two conditions."""
+    return False if False in (left, right) else None if None in (left, right) else True
+
+
+def opposite(verdict: bool | None) -> bool | None:
+    """``!`` of a condition."""
+    return None if verdict is None else not verdict
+
+
+def either(left: bool | None, right: bool | None) -> bool | None:
+    """``||`` of two conditions."""
+    return opposite(both(opposite(left), opposite(right)))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hybridcalc.shell import FromOutside, Place, Setting, Text, Word, spend
-from hybridcalc.shell.conditions import calculate, matches
 from hybridcalc.shell.parse import Token, placed, tokens
 
 Outside = Mapping[str, str]
@@ -368,6 +367,8 @@ class Variables:
                 return "1"
             return f"({known})"
 
+        from hybridcalc.shell.conditions import calculate
+
         numbers = re.sub(r"(?<![0-9A-Za-z_])[A-Za-z_]\w*", value, text)
         result = None if reasons else calculate(numbers)
         return result, "" if result is not None else next(iter(reasons), "arithmetic decides it")
@@ -384,6 +385,8 @@ def _rewritten(text: str, operator: str, operand: str) -> str | None:
         return text.replace(old, new, -1 if operator == "//" else 1) if plain else None
     if len(text) > LONGEST_CUT:
         return None
+    from hybridcalc.shell.conditions import matches
+
     ends = range(len(text) + 1)
     for count in ends if len(operator) == 1 else reversed(ends):
         cut = text[:count] if operator[0] == "#" else text[len(text) - count :]
