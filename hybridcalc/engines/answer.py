@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines import ENGINES
+from hybridcalc.engines import ENGINES, loaded
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import CARE, LENGTH, PREFIX, RISKS, WANTED, Finding, Rule, Suggestion, find
 
@@ -99,6 +99,10 @@ class Shown:
     def to_records(self) -> list[dict[str, Any]]:
         """Every buffer of a rank as rows of a table, as pandas takes them."""
         return [line.to_dict() for line in cast(Answer, self).budget]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``plan --json``."""
+        return cast("dict[str, Any]", loaded("hybridcalc.engines.document").plan_document(self))
 
 
 class Answer(Protocol):

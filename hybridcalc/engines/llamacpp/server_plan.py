@@ -157,12 +157,6 @@ class Plan(Shown, Figures):
             )
         return steps
 
-    def to_dict(self) -> dict[str, Any]:
-        """The keys of ``plan --json``."""
-        from hybridcalc.engines.document import plan_document
-
-        return plan_document(self)
-
     @property
     def intervals(self) -> dict[str, Any]:
         """[low, high] of the memory."""

@@ -232,12 +232,6 @@ class Plan(Shown, Figures):
         """Every figure with its formula, numbers, unit and source."""
         return plan_steps(self.ready, self.sizing, self.rest)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The keys of ``plan --json``."""
-        from hybridcalc.engines.document import plan_document
-
-        return plan_document(self)
-
     @property
     def engine_figures(self) -> dict[str, Any]:
         """VLLM's own figures under its own names."""
