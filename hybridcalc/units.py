@@ -104,6 +104,11 @@ def format_bytes(size: int | Fraction) -> str:
     return f"{float(size):,.0f} B"
 
 
+def rounded_up(size: int, multiple: int) -> int:
+    """The next multiple of a size, or the size where it is one: tokens of whole pages, bytes of whole blocks."""
+    return -(-size // multiple) * multiple
+
+
 def ratio_text(ratio: Fraction | float) -> str:
     """A ratio as a flag value: two decimals, or three significant digits below one."""
     value = float(ratio)

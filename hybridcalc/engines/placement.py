@@ -15,6 +15,7 @@ from hybridcalc.architecture import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Arch
 from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Part, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, parameters, schemes
 from hybridcalc.errors import InputError, ShardingError, quoted
+from hybridcalc.units import rounded_up
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme
@@ -33,19 +34,15 @@ def as_stored(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """Bytes of one local matrix on the card as its scheme has them; ModelOpt's FP4 of linear layers is padded."""
     if scheme.name == "nvfp4" and not tensor.experts:
         rows, columns = sum(local.rows), local.columns
-        return up(rows, 32) * up(columns, 32) // 2 + up(rows, 128) * up(columns, 64) // 16 + 8
+        values, scales = rounded_up(rows, 32) * rounded_up(columns, 32), rounded_up(rows, 128) * rounded_up(columns, 64)
+        return values // 2 + scales // 16 + 8
     return scheme.stored(local.rows, local.columns)
-
-
-def up(size: int, multiple: int) -> int:
-    """A size rounded up to a multiple."""
-    return -(-size // multiple) * multiple
 
 
 def padded_experts(scheme: "Scheme", tensor: Tensor, local: Local, width: int, hidden: int) -> int:
     """Bytes of one local expert whose own width and the hidden size are rounded up for a kernel."""
     rows, columns = (width, hidden) if tensor.name.endswith("gate_up_proj") else (hidden, width)
-    return scheme.stored([up(part, rows) for part in local.rows], up(local.columns, columns))
+    return scheme.stored([rounded_up(part, rows) for part in local.rows], rounded_up(local.columns, columns))
 
 
 def scale_a_row(scheme: "Scheme", local: Local) -> int:

@@ -22,7 +22,7 @@ from hybridcalc.reuse.hosts import Weight, chunk_bytes, offload_tier
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
 from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, rounded_up
 
 DENSE = "dense"
 OFFLOADED = 64
@@ -259,7 +259,7 @@ def vllm_policy(
     if retention and retention % block:
         raise InputError(
             f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
-            fix=f"write {-(-retention // block) * block}, 0, or dense",
+            fix=f"write {rounded_up(retention, block)}, 0, or dense",
         )
     if every_block:
         return Policy(

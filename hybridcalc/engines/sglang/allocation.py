@@ -32,7 +32,7 @@ from hybridcalc.engines.sglang.pools import decode_rings, rings_per_slot, verifi
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.sizes import StateSlot, dense_windows, keeps_drafts
 from hybridcalc.formulas import Ring
-from hybridcalc.units import DTYPE_BYTES, GIB
+from hybridcalc.units import DTYPE_BYTES, GIB, gib_text
 
 DRAFT_TABLE_EXTRA = 4
 
@@ -109,6 +109,14 @@ class Allocation(NamedTuple):
         if self.ple_conv:
             document["ple_short_conv"] = self.ple_conv
         return document
+
+    def outputs(self, *, kv: bool = True) -> dict[str, Any]:
+        """What the stage "alloc" settles."""
+        found: dict[str, Any] = {"alloc_mamba": self.to_dict(), "alloc_req_to_token": self.request_table}
+        if kv and self.kv:
+            more = 0 if self.compressed is None else self.compressed.bytes
+            found["alloc_kv"] = self.kv[0] if len(self.kv) == 1 else [self.kv[0] + more, *self.kv[1:]]
+        return found
 
 
 def allocate(
@@ -357,20 +365,21 @@ def state_lines(
         )
     line = (
         f"Mamba Cache is allocated. max_mamba_cache_size: {pools.pool_slots}, conv_state size: "
-        f"{_gb(pools.conv_state)}GB, ssm_state size: {_gb(pools.ssm_state)}GB "
+        f"{gib_text(pools.conv_state)}GB, ssm_state size: {gib_text(pools.ssm_state)}GB "
     )
     if args.most_draft_tokens and keeps_drafts(args, rules):
         line += (
-            f"intermediate_ssm_state_cache size: {_gb(pools.intermediate_ssm)}GB "
-            f"intermediate_conv_window_cache size: {_gb(pools.intermediate_conv)}GB "
+            f"intermediate_ssm_state_cache size: {gib_text(pools.intermediate_ssm)}GB "
+            f"intermediate_conv_window_cache size: {gib_text(pools.intermediate_conv)}GB "
         )
     lines.append(line)
     lines += _ring_lines(pools, args)
     if pools.int8 is not None and rules.int8_lines:
-        int8, size = pools.int8, f"{_gb(pools.int8.bytes)}GB"
+        int8, size = pools.int8, f"{gib_text(pools.int8.bytes)}GB"
         lines.append(
-            f"int8 mamba checkpoint pool: {int8.slots} slots, {size} (qdata {_gb(int8.data_bytes)} + scale "
-            f"{_gb(int8.scale_bytes)} + conv {_gb(int8.conv_bytes)}); active mamba pool {pools.pool_slots} slots"
+            f"int8 mamba checkpoint pool: {int8.slots} slots, {size} (qdata {gib_text(int8.data_bytes)} + scale "
+            f"{gib_text(int8.scale_bytes)} + conv {gib_text(int8.conv_bytes)}); active mamba pool {pools.pool_slots} "
+            "slots"
         )
         lines.append(
             f"int8 mamba checkpoint pool ({size}) is allocated from --mem-fraction-static headroom and is not "
@@ -385,8 +394,8 @@ def kv_lines(pools: Allocation, settled: Settled) -> list[str]:
         return []
     start = f"KV Cache is allocated. dtype: {TORCH_DTYPES[settled.kv_dtype]}, #tokens: {settled.tokens}, "
     if len(pools.kv) == 1:
-        return [f"{start}KV size: {_gb(pools.kv[0])} GB"]
-    return [f"{start}K size: {_gb(pools.kv[0])} GB, V size: {_gb(pools.kv[1])} GB"]
+        return [f"{start}KV size: {gib_text(pools.kv[0])} GB"]
+    return [f"{start}K size: {gib_text(pools.kv[0])} GB, V size: {gib_text(pools.kv[1])} GB"]
 
 
 def _ring_lines(pools: Allocation, args: ServerArgs) -> list[str]:
@@ -403,7 +412,3 @@ def _ring_lines(pools: Allocation, args: ServerArgs) -> list[str]:
     if "beta" in sizes:
         line += f"beta={sizes['beta']} "
     return [line]
-
-
-def _gb(size: int) -> str:
-    return f"{size / GIB:.2f}"

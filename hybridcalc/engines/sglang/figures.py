@@ -14,7 +14,6 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
-from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
@@ -24,10 +23,11 @@ from hybridcalc.formulas import balanced_ratio
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.allocation import Allocation
     from hybridcalc.engines.sglang.settings import Setting
 
 
-def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:
+def budget_lines(ready: Prepared, sizing: Sizing, pools: "Allocation") -> tuple[BudgetLine, ...]:
     """Every buffer that takes or is charged memory, the largest pools first."""
     lines = [_states(ready, sizing, pools), *_drafts(ready, sizing, pools), *_rings(ready, sizing, pools)]
     lines += [_kv(ready, sizing, pools), *_draft_kv(ready, sizing)]
@@ -49,7 +49,7 @@ def uncharged_bytes(lines: tuple[BudgetLine, ...]) -> int:
     return sum(more for line in lines if (more := line.allocated_bytes - line.charged_bytes) > 0)
 
 
-def _states(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
+def _states(ready: Prepared, sizing: Sizing, pools: "Allocation") -> BudgetLine:
     rings = _ring_charge(ready, sizing)
     allocated = pools.conv_state + pools.ssm_state
     padding = " + 1 that pads" if ready.rules.padding_slot_charged else ", and 1 uncharged that pads"
@@ -59,7 +59,7 @@ def _states(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
     return BudgetLine("state pool", "state", sizing.state.charged_bytes - rings, allocated, why)
 
 
-def _drafts(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLine]:
+def _drafts(ready: Prepared, sizing: Sizing, pools: "Allocation") -> list[BudgetLine]:
     allocated = pools.intermediate_ssm + pools.intermediate_conv
     args = ready.args
     if not allocated and not sizing.state.draft_bytes:
@@ -74,7 +74,7 @@ def _drafts(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLi
     return [BudgetLine("draft states", "scratch", sizing.state.draft_bytes, allocated, why)]
 
 
-def _rings(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLine]:
+def _rings(ready: Prepared, sizing: Sizing, pools: "Allocation") -> list[BudgetLine]:
     charged = _ring_charge(ready, sizing)
     if not charged and not pools.ring_bytes:
         return []
@@ -92,7 +92,7 @@ def _ring_charge(ready: Prepared, sizing: Sizing) -> int:
     return max(0, rows)
 
 
-def _kv(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
+def _kv(ready: Prepared, sizing: Sizing, pools: "Allocation") -> BudgetLine:
     cell = ready.cells[0]
     charged = int(sizing.tokens * (cell.price - cell.draft_bytes))
     index = 0 if pools.compressed is None else pools.compressed.bytes
@@ -139,7 +139,7 @@ class Figures(SharedFigures):
         sizing: Sizing,
         low: Sizing,
         high: Sizing,
-        pools: Allocation,
+        pools: "Allocation",
         rest: Rest,
         workload: Workload,
     ) -> None:

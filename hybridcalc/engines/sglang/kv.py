@@ -30,7 +30,7 @@ from hybridcalc.architecture.presets import model_if_known, plain
 from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled, Refusal
-from hybridcalc.units import DTYPE_BYTES, short_dtype
+from hybridcalc.units import DTYPE_BYTES, rounded_up, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
 KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_block16"}
@@ -106,7 +106,7 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
     draft = _draft_bytes(model, target, layers, args, rules)
     if fuses_drafts(model, args, rules):
         own = own_draft_bytes(model, args, rules)
-        draft = _entry(-(-target // PART) * PART + (draft if own is None else own)) - target
+        draft = rounded_up(rounded_up(target, PART) + (draft if own is None else own), ENTRY) - target
     return KvCell(layers, target, draft, target + draft, dtype, row)
 
 
@@ -372,10 +372,6 @@ def fuses_drafts(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
     if args.speculative_algorithm not in FUSED_ALGORITHMS or args.dcp_size > 1:
         return False
     return isinstance(model.attention, GroupedQueryKV) or own_draft_bytes(model, args, rules) is not None
-
-
-def _entry(size: int) -> int:
-    return -(-size // ENTRY) * ENTRY
 
 
 class Stage(NamedTuple):

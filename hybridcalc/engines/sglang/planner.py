@@ -15,19 +15,10 @@ A refusal carries what the stages before it had settled.
 from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter, is_not
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_chain, check_together
-from hybridcalc.engines.sglang.allocation import (
-    Allocation,
-    Settled,
-    allocate,
-    kv_lines,
-    limit_lines,
-    state_lines,
-    window_lines,
-)
 from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -60,6 +51,9 @@ from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.allocation import Allocation, Settled
 
 NO_SLOTS = Slots(0, "no recurrent layer")
 UNBOUNDED_TOKENS = 2**63 - 1
@@ -224,6 +218,8 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
                 fix=more_room(args, state.slots, ready.slots.count, min(stage_tokens)),
             )
             refusal.outputs = _size_outputs(ready, sizing)
+            from hybridcalc.engines.sglang.allocation import limit_lines
+
             refusal.outputs["log"] = limit_lines(_settled(ready, sizing), rules)
             del refusal.outputs["max_running_requests"]
             raise refusal
@@ -241,7 +237,7 @@ def start(ready: Prepared, rest_gib: float) -> Sizing:
     return sizing
 
 
-def allocation(ready: Prepared, sizing: Sizing) -> Allocation:
+def allocation(ready: Prepared, sizing: Sizing) -> "Allocation":
     """Stage alloc: every tensor of the first stage. Raises Refusal with the figures and the lines printed so far."""
     check_built(ready, sizing)
     return _allocate(ready, sizing)
@@ -255,12 +251,14 @@ def check_built(ready: Prepared, sizing: Sizing) -> None:
     refusal.outputs = _size_outputs(ready, sizing)
     if ready.unbuildable.states_built:
         pools = _allocate(ready, sizing)
-        refusal.outputs |= alloc_outputs(pools, kv=False)
+        refusal.outputs |= pools.outputs(kv=False)
         refusal.outputs["log"] = log_lines(ready, sizing, pools, kv=False)
     raise refusal
 
 
-def _allocate(ready: Prepared, sizing: Sizing) -> Allocation:
+def _allocate(ready: Prepared, sizing: Sizing) -> "Allocation":
+    from hybridcalc.engines.sglang.allocation import allocate
+
     return allocate(
         ready.model,
         ready.slot,
@@ -276,18 +274,20 @@ def _allocate(ready: Prepared, sizing: Sizing) -> Allocation:
     )
 
 
-def outputs(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
+def outputs(ready: Prepared, sizing: Sizing, pools: "Allocation") -> dict[str, Any]:
     """Every figure under the engine's own names, and the lines of the log."""
     return figures(ready, sizing, pools) | {"log": log_lines(ready, sizing, pools, kv=ready.rules.kv_line_recorded)}
 
 
-def figures(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
+def figures(ready: Prepared, sizing: Sizing, pools: "Allocation") -> dict[str, Any]:
     """Every figure under the engine's own names."""
-    return ready_outputs(ready) | _size_outputs(ready, sizing) | alloc_outputs(pools)
+    return ready_outputs(ready) | _size_outputs(ready, sizing) | pools.outputs()
 
 
-def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = True) -> list[str]:
+def log_lines(ready: Prepared, sizing: Sizing, pools: "Allocation", *, kv: bool = True) -> list[str]:
     """The lines about pools that the engine will print, in its order."""
+    from hybridcalc.engines.sglang.allocation import kv_lines, limit_lines, state_lines, window_lines
+
     settled = _settled(ready, sizing)
     lines = window_lines(settled) + limit_lines(settled, ready.rules)
     if not ready.stateless:
@@ -333,15 +333,6 @@ def ready_outputs(ready: Prepared) -> dict[str, Any]:
         "strategy": ready.choice.strategy,
         "ratio": args.memory_ratio,
     }
-    return found
-
-
-def alloc_outputs(pools: Allocation, *, kv: bool = True) -> dict[str, Any]:
-    """What the stage "alloc" settles."""
-    found: dict[str, Any] = {"alloc_mamba": pools.to_dict(), "alloc_req_to_token": pools.request_table}
-    if kv and pools.kv:
-        more = 0 if pools.compressed is None else pools.compressed.bytes
-        found["alloc_kv"] = pools.kv[0] if len(pools.kv) == 1 else [pools.kv[0] + more, *pools.kv[1:]]
     return found
 
 
@@ -402,7 +393,9 @@ def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
     return (ready.args.max_total_tokens or ready.context_length) // page * page
 
 
-def _settled(ready: Prepared, sizing: Sizing) -> Settled:
+def _settled(ready: Prepared, sizing: Sizing) -> "Settled":
+    from hybridcalc.engines.sglang.allocation import Settled
+
     return Settled(
         slots=sizing.state.slots,
         slots_per_request=ready.slots.count,

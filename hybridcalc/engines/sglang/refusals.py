@@ -14,6 +14,7 @@ from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.sizes import dense_windows, family_rule, keeps_drafts
 from hybridcalc.errors import Refusal, Write
 from hybridcalc.formulas import Strategy
+from hybridcalc.units import rounded_up
 
 FIXED_CHUNKS = {
     "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,
@@ -176,7 +177,7 @@ def check_extra_buffer(
         raise refused(
             "HC005",
             f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
-            Write("--mamba-track-interval", -(-args.draft_tokens // page) * page),
+            Write("--mamba-track-interval", rounded_up(args.draft_tokens, page)),
         )
     chunk = chunk_size(model)
     uneven = max(chunk, page) % min(chunk, page)
@@ -184,7 +185,7 @@ def check_extra_buffer(
         raise refused(
             "HC005",
             f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
-            Write("--page-size", chunk) if uneven else Write("--mamba-track-interval", -(-interval // page) * page),
+            Write("--page-size", chunk) if uneven else Write("--mamba-track-interval", rounded_up(interval, page)),
         )
     if uneven:
         raise refused(

@@ -23,7 +23,7 @@ from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.formulas import admitted_requests, pin
-from hybridcalc.units import ratio_text
+from hybridcalc.units import ratio_text, rounded_up
 
 BLOCK = 4096
 """Bytes that the pool of unified memory is rounded to."""
@@ -335,15 +335,12 @@ def unified_bytes(ready: Prepared, sizing: Sizing) -> int:
     """The pool of one rank."""
     states = sizing.state.slots * ready.stage_slot_bytes
     limited = ready.args.max_total_tokens is not None and sizing.tokens == ready.args.max_total_tokens
-    kv = sizing.tokens * _entry(ready) if limited else sizing.state.kv_bytes // BLOCK * BLOCK
+    kv = sizing.tokens * rounded_up(ready.cells[0].bytes, ENTRY) if limited else sizing.state.kv_bytes // BLOCK * BLOCK
     return kv + states
 
 
 def unified_requests(ready: Prepared, sizing: Sizing, length: Fraction) -> int:
     """Requests of ``length`` tokens that the pool holds at once; the request limit is not applied."""
-    request = ready.slots.count * ready.stage_slot_bytes + Fraction(_entry(ready), ready.args.dcp_size) * length
+    token = Fraction(rounded_up(ready.cells[0].bytes, ENTRY), ready.args.dcp_size)
+    request = ready.slots.count * ready.stage_slot_bytes + token * length
     return int(unified_bytes(ready, sizing) // request)
-
-
-def _entry(ready: Prepared) -> int:
-    return -(-ready.cells[0].bytes // ENTRY) * ENTRY

@@ -21,7 +21,7 @@ from hybridcalc.engines.sglang.sizes import replayssm_active
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion, safest_first
 from hybridcalc.formulas import pin, smallest_ring
-from hybridcalc.units import GIB, MOST_SLOTS
+from hybridcalc.units import GIB, MOST_SLOTS, rounded_up
 
 LARGEST_FRACTION = 0.95
 """Where activations are left too little."""
@@ -197,7 +197,7 @@ def _for_kind(plan: Figures) -> list[Suggestion]:
     if plan.workload.kind in ("long", "agent") and (plan.ready.stateless or not plan.ready.args.radix_cache):
         return []  # no state of a prefix is kept, so none is tracked
     if plan.workload.kind == "long":
-        interval = _whole_pages(1024, page)
+        interval = rounded_up(1024, page)
         if (args.mamba_track_interval, args.mamba_max_states_per_path) == (interval, 4):
             return []
         flags = f"--mamba-track-interval {interval} --mamba-max-states-per-path 4"
@@ -205,7 +205,7 @@ def _for_kind(plan: Figures) -> list[Suggestion]:
         why = "long documents are reread from few depths: more snapshots fill the pool"
         return [Suggestion(flags, plan.requests, plan.requests, effect, why)]
     if plan.workload.kind == "agent":
-        interval = _whole_pages(max(64, args.draft_tokens), page)
+        interval = rounded_up(max(64, args.draft_tokens), page)
         if interval >= args.mamba_track_interval:
             return []
         effect = f"at most {interval:,} tokens are recomputed at the next turn"
@@ -227,7 +227,3 @@ def _kind_setting(plan: Figures, args: ServerArgs, flags: str, why: str, risk: s
     if setting is None or setting.running <= plan.concurrency or args == plan.args:
         return []
     return [suggestion(plan, flags, _served(setting), why, risk)]
-
-
-def _whole_pages(tokens: int, page: int) -> int:
-    return -(-tokens // page) * page

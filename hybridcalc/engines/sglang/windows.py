@@ -16,6 +16,7 @@ from hybridcalc.engines.sglang.kv import KvCell, window_kv
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import Refusal
+from hybridcalc.units import rounded_up
 
 EVICTION_INTERVAL = 128
 """SGLANG_SWA_EVICTION_INTERVAL where it is not set."""
@@ -31,12 +32,12 @@ def limited_windows(model: Architecture, args: ServerArgs, rules: RuleSet, *, ov
         return None
     page, ahead = args.tokens_per_page, 1
     if args.speculative:
-        ahead = 2 * decode_tokens(args) if overlap else _aligned(decode_tokens(args), page)
+        ahead = 2 * decode_tokens(args) if overlap else rounded_up(decode_tokens(args), page)
     evicted = max(1, int(args.env.get("SGLANG_SWA_EVICTION_INTERVAL") or EVICTION_INTERVAL))
     request = model.window + evicted * (args.draft_tokens or 1) + page + (ahead if args.speculative else page)
     if decoding:
-        return _aligned(request * limit + (model.window + page) * (args.disaggregation_decode_extra_slots or 0), page)
-    return _aligned(request * limit + (2 if overlap else 1) * chunk + page, page)
+        return rounded_up(request * limit + (model.window + page) * (args.disaggregation_decode_extra_slots or 0), page)
+    return rounded_up(request * limit + (2 if overlap else 1) * chunk + page, page)
 
 
 def tokens_beside(held: int, cell: KvCell, kv_bytes: int, args: ServerArgs) -> int:
@@ -84,7 +85,3 @@ def _chunk(args: ServerArgs, rules: RuleSet) -> int | None:
     from hybridcalc.engines.sglang.fraction import by_memory
 
     return by_memory(args, args.gpu_memory_mib, rules)[0] // args.attn_dp_size
-
-
-def _aligned(tokens: int, page: int) -> int:
-    return -(-tokens // page) * page
