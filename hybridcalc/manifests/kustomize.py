@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
+from hybridcalc.manifests import NEVER_WALKED, file_bytes
 from hybridcalc.manifests.environment import declared, env_file
-from hybridcalc.manifests.files import NEVER_WALKED, file_bytes
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
 from hybridcalc.shell import Setting, Source, allowance
