@@ -78,9 +78,7 @@ def live(
     slots: Annotated[
         int, typer.Option("--slots", metavar="S", min=1, max=MOST_SLOTS, help="Slots a request keeps, for the rules.")
     ] = 5,
-    fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
-    ] = "never",
+    fail_on: options.FailOn = "never",
     form: answers.Forms,
 ) -> None:
     """Which pool binds on a server that is running: requests, slots and tokens that they really hold, and what to set.

@@ -58,9 +58,7 @@ def log(
         bool, typer.Option("--all", help="Read a long log to its end, not only until a boot is followed by serving.")
     ] = False,
     emit: options.Emit = None,
-    fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
-    ] = "never",
+    fail_on: options.FailOn = "never",
     form: answers.Forms,
 ) -> None:
     """What happened in a boot of SGLang, vLLM or llama.cpp: pools, constants, what binds, why it failed, what to set.

@@ -208,6 +208,9 @@ EngineVersion = Annotated[
     str | None,
     _option(ENGINE, "--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
 ]
+FailOn = Annotated[
+    str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
+]
 Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
 
 Verbose = Annotated[

@@ -49,9 +49,7 @@ def ratio(
     limits: options.Limits,
     drafts: options.Drafts,
     rules: options.Rules,
-    fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
-    ] = "error",
+    fail_on: options.FailOn = "error",
     form: answers.Forms,
 ) -> None:
     """The ratio of state memory to KV memory at which both pools run out together (r*), and what to set.
