@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.errors import InputError, Refusal, quoted
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal, quoted
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
@@ -200,6 +200,13 @@ class Memory(NamedTuple):
         if self.weights is not None:
             return MemoryPart.of(WEIGHTS_NAME, self.weights, GIVEN, "--weights")
         return self.weighed() if self.weighed is not None else None
+
+    def unknown(self, wanted: str, otherwise: str) -> MemoryUnknown:
+        """What is missing where the memory does not follow: weights, or a GPU and weights that no model tells."""
+        if self.gpu is not None:
+            return MemoryUnknown("--gpu needs the weights on one rank", figures=(WEIGHTS,), fix="add --weights SIZE")
+        missing = (GPU,) if self.weighed is not None else (GPU, WEIGHTS)
+        return MemoryUnknown(f"plan needs the memory {wanted}: add --gpu NAME", figures=missing, fix=otherwise)
 
 
 def one_way(ways: Mapping[str, bool]) -> None:

@@ -16,22 +16,11 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.deployment import (
-    COMPUTED,
-    ESTIMATED,
-    GPU,
-    HEADROOM,
-    WEIGHTS,
-    Memory,
-    MemoryPart,
-    Rest,
-    exact_rest,
-    one_way,
-)
+from hybridcalc.deployment import COMPUTED, ESTIMATED, HEADROOM, Memory, MemoryPart, Rest, exact_rest, one_way
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.errors import InputError, MemoryUnknown, Refusal
+from hybridcalc.errors import InputError, Refusal
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -75,15 +64,7 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
     weights = None if known.gpu is None else known.weights_part()
     if known.gpu is not None and weights is not None:
         return rest_from_gpu(known.gpu, weights, model, args)
-    weighed = weights if known.gpu is not None else known.weighed  # they follow from the model once there is a GPU
-    figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weighed}.items() if value is None)
-    if known.gpu is None:
-        raise MemoryUnknown(
-            "plan needs the memory left for the pools: add --gpu NAME",
-            figures=figures,
-            fix="or --rest SIZE, or the two --avail figures with --mem-fraction-static",
-        )
-    raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
+    raise known.unknown("left for the pools", "or --rest SIZE, or the two --avail figures with --mem-fraction-static")
 
 
 def rest_from_boot(

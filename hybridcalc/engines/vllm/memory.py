@@ -13,24 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.deployment import (
-    COMPUTED,
-    ESTIMATED,
-    GIVEN,
-    GPU,
-    HEADROOM,
-    WEIGHTS,
-    Memory,
-    MemoryPart,
-    Rest,
-    exact_rest,
-    one_way,
-)
+from hybridcalc.deployment import COMPUTED, ESTIMATED, GIVEN, HEADROOM, Memory, MemoryPart, Rest, exact_rest, one_way
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import InputError, MemoryUnknown, Refusal, Write
+from hybridcalc.errors import InputError, Refusal, Write
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -65,15 +53,7 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
         )
     if known.gpu is not None and weights is not None:
         return rest_from_gpu(known.gpu, weights, model, args, non_cache_gib=known.non_cache)
-    weighed = weights if known.gpu is not None else known.weighed  # they follow from the model once there is a GPU
-    figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weighed}.items() if value is None)
-    if known.gpu is not None:
-        raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
-    raise MemoryUnknown(
-        "plan needs the memory free for the cache: add --gpu NAME",
-        figures=figures,
-        fix="or --available SIZE, or --kv-cache-memory-bytes",
-    )
+    raise known.unknown("free for the cache", "or --available SIZE, or --kv-cache-memory-bytes")
 
 
 def rest_from_flag(args: EngineArgs) -> Rest | None:
