@@ -53,6 +53,8 @@ class Printed:
 
 Value: TypeAlias = int | Printed | str
 """What a figure can be: a count, a printed size or number, a word."""
+ABOUT = "about"
+"""A figure that names another of its record, which somebody gave as about so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,9 @@ class Record:
     ``engine`` is whose line it is, "" where any engine may print it; ``rank`` is the printed rank ("TP0",
     "DP1 TP0 EP0", or "" where none is named), ``line`` the line of the file it starts on, from 1, ``process`` the
     process named in front of it ("EngineCore pid=90"), "" where none is; ``told``: no engine printed it, somebody tells
-    it in a table or a sentence; ``clock``: month, day and time in front of it ("07-09 02:58:11"), "" where none is. A
-    form may have no figures: that it was printed is what it says.
+    it in a table or a sentence; ``clock``: month, day and time in front of it ("07-09 02:58:11"), "" where none is;
+    ``sorted``: its lines are in the order of the alphabet, which says nothing of what came first. A form may have no
+    figures: that it was printed is what it says.
     """
 
     engine: str
@@ -74,6 +77,7 @@ class Record:
     process: str = ""
     told: bool = False
     clock: str = field(default="", compare=False)
+    sorted: bool = field(default=False, compare=False)
 
     def get(self, name: str) -> Value | None:
         """The figure ``name``, or None."""
@@ -97,6 +101,11 @@ class Record:
         """The figure ``name`` where it is a word, or None."""
         value = self.get(name)
         return value if isinstance(value, str) else None
+
+    def agrees(self, other: Record) -> bool:
+        """Whether two records differ in nothing that both print."""
+        said = dict(self.figures)
+        return all(said.get(name, value) == value for name, value in other.figures)
 
     @property
     def said(self) -> tuple[object, ...]:

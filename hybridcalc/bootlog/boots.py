@@ -268,6 +268,9 @@ class Boot:
         form = self.form(record.kind)
         if form.serving:
             return False
+        if record.sorted:
+            first = self.firsts(record.kind).get(record.rank)
+            return first is not None and not form.repeats and not first.agrees(record)
         if self.grammar.starts_anew is not None and self.grammar.starts_anew(self, record):
             return True
         if form.starts and any(self.form(kind).up or self.form(kind).error is not None for kind in self._by_kind):
@@ -278,7 +281,9 @@ class Boot:
         if record.told and pid and name not in self._pids and self.errors:
             return True  # a table behind a refusal
         before = None if form.repeats else self.firsts(record.kind).get(record.rank)
-        return before is not None and before.said != record.said
+        if before is None or before.said == record.said:
+            return False
+        return not (record.told and not pid and before.agrees(record))  # a sentence that goes on
 
     def _pasted_again(self, record: Record) -> bool:
         """Whether a mark of a start is an old one: the same line, from another rank or pasted twice, starts nothing."""

@@ -39,7 +39,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple
 
-from hybridcalc.bootlog import Found, Printed, Record, Value
+from hybridcalc.bootlog import ABOUT, Found, Printed, Record, Value
 from hybridcalc.units import GIB, MIB
 
 _CODE = rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\([0B])?"
@@ -102,6 +102,8 @@ _LINE_PREFIX = re.compile(
 _NUMBERED = re.compile(rb"^([0-9]{1,7})[:-](?=[0-9])", re.MULTILINE)
 _PADDED = re.compile(rb"(?<=[0-9])[ ]{40,}(?=[0-9]{1,9},[ ][a-z_]{1,40}=)")
 """A screen's line filled up with blanks in the middle of a number, and what follows it: a line end that was lost."""
+_TRAILING = re.compile(rb"(?<![ \t])[ \t]++(?=[\n\v])")
+"""What an editor left behind a line: a word that is cut there goes on in the next."""
 _BLANKS = bytes.maketrans(b" \t", b"\0\0")
 _STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
 
@@ -125,6 +127,7 @@ def plain(raw: bytes) -> Plain:
     text = _STRING_END.sub(_blank, text)  # first, or the quote behind a "\n" would pass for an opening one
     text = _NUMBERED.sub(_without_number, text)
     text = _LINE_PREFIX.sub(_without_prefix, b"\n" + text)[1:]
+    text = _TRAILING.sub(_blank, text)
     return Plain(text.translate(None, b"\0"), array("Q", compress(range(len(text)), text)))
 
 
@@ -189,10 +192,14 @@ _TABLE = re.compile(
     % MOST_ROWS,
     re.MULTILINE,
 )
+_SPACED_RULE = re.compile(rb"\|[ \t]*\n[ \t]*\n[ \t]*\|?[ \t]*:?-{2,}[-:| \t]*\n[ \t]*\n")
+_SPACE_BEHIND_ROW = re.compile(rb"(?<=[|])\n(?=[ \t]*\n[^\n]*\|)")
+"""A blank line between all rows of a table, the rule too."""
 _NO_BOOT = re.compile(
-    rb"delta|\xce\x94|\bdiff|\bchange|\bgain|\bsav|ratio|computed|expect|estimate|predict|formula|theor|planned"
+    rb"delta|\xce\x94|\bdiff|\bchange|\bgain|\bsav|ratio(?!\W{0,3}[0-9])|computed|expect|estimate|predict|formula|theor|planned"
 )
 _GROUPED = rb"[0-9]{1,3}(?:[ ,][0-9]{3}){1,4}|[0-9]{1,12}"
+_ABOUT = re.compile(rb"(?:~|\xe2\x89\x88|\b(?:about|approx\.?|roughly|around|ca\.))[ *`]{0,3}\Z", re.IGNORECASE)
 NUMBER = rb"(?P<figure>[0-9]{1,9}\.[0-9]{1,4})"
 COUNT = rb"(?P<figure>" + _GROUPED + rb")"
 SIZE = rb"(?P<figure>(?:" + _GROUPED + rb")(?:\.[0-9]{1,3})?)[ ]?(?P<unit>[GM])i?B"
@@ -203,7 +210,7 @@ class TableRow(NamedTuple):
 
     A figure is its name and a pattern with a group "figure", and a "unit" where it is a size; it is looked for in the
     cell, then in the label. The first figure must be there. Rows of a kind that are ``joined`` are one line. Where the
-    label is the engine's ``own`` word, one row makes a table.
+    label is the engine's ``own`` word, one row makes a table. A ``head`` is no label: it stands over a column.
     """
 
     kind: str
@@ -211,6 +218,7 @@ class TableRow(NamedTuple):
     figures: tuple[tuple[str, bytes], ...]
     joined: bool = False
     own: bytes = b"(?!)"
+    head: bool = False
 
 
 class TableReader:
@@ -226,37 +234,46 @@ class TableReader:
             return
         text, small = text.replace(b"\v\n", b" \n"), text.lower()
         named = {name: small.count(name.encode()) for name in self._rows}
+        spaced = _SPACED_RULE.search(text) is not None
+        text, whole = _SPACE_BEHIND_ROW.sub(b" ", text) if spaced else text, text
         for table in _TABLE.finditer(text):
             lines = [_cells(line) for line in table["rows"].split(b"\n")[1:]]
             head = _cells(table["head"] or b"")
             head = [*[b""] * (max(map(len, lines)) - len(head)), *head] if head else []  # an empty cell opens it
-            first = text.count(b"\n", 0, table.start("rows")) + 2
-            ways = [(name, self._read(first, head, lines, name)) for name in self._rows]
-            ways += [(name, self._headed(first, head, lines, name)) for name in self._rows] if head else []
+            first = whole.count(b"\n", 0, table.start("rows")) + 2
+            places = range(first, first + MOST_ROWS * 2, 2) if spaced else range(first, first + MOST_ROWS)
+            ways = [(name, self._read(places, head, lines, name)) for name in self._rows]
+            ways += [(name, self._headed(places, head, lines, name)) for name in self._rows] if head else []
             told = [(len(way), sum(len(said.figures) for _, said in way), named[name], way) for name, way in ways]
             best = max(told, key=lambda one: one[:3], default=(0, 0, 0, []))[-1]
             for number, (column, record) in enumerate(sorted(best, key=lambda pair: pair[0])):
                 place = min(table.start() + number, table.end() - 1)
                 yield Found(place, place + 1, replace(record, process=f"column pid={column}"))
 
-    def _read(self, first: int, head: list[bytes], lines: list[list[bytes]], engine: str) -> list[tuple[int, Record]]:
-        """The records that an engine reads in rows, each with its column; ``first`` is the number of the first line."""
-        told = [not _NO_BOOT.search(cell.lower()) for cell in head]
-        found = _Told(engine)
+    def _read(
+        self, places: range, head: list[bytes], lines: list[list[bytes]], engine: str
+    ) -> list[tuple[int, Record]]:
+        """The records that an engine reads in rows, each with its column; ``places`` are the numbers of the lines."""
+        told, found = [not _NO_BOOT.search(cell.lower()) for cell in head], _Told(engine)
+        for column, cell in enumerate(head[1:], 1):
+            heads = [row for row in self._labelled(engine, cell) if row.head]
+            found.add(column, heads, -1, b"", cell, places[0] - (places[1] - places[0]) * 2)
         for number, (label, *cells) in enumerate(lines):
-            rows = self._labelled(engine, label)
+            rows = [row for row in self._labelled(engine, label) if not row.head]
             for column, cell in enumerate(cells, 1):
                 if column >= len(told) or told[column]:
-                    found.add(column, rows, number, cell, label, first + number)
+                    found.add(column, rows, number, cell, label, places[number])
         return found.records(FEWEST_ROWS)
 
-    def _headed(self, first: int, head: list[bytes], lines: list[list[bytes]], engine: str) -> list[tuple[int, Record]]:
+    def _headed(
+        self, places: range, head: list[bytes], lines: list[list[bytes]], engine: str
+    ) -> list[tuple[int, Record]]:
         """The records that an engine reads in columns, each with its line."""
-        rows = [self._labelled(engine, label) for label in head]
+        rows = [[row for row in self._labelled(engine, label) if not row.head] for label in head]
         found = _Told(engine)
         for number, cells in enumerate(lines):
             for column, (known, cell) in enumerate(zip(rows, cells, strict=False)):
-                found.add(number, known, column, cell, head[column], first + number)
+                found.add(number, known, column, cell, head[column], places[number])
         return found.records(FEWEST_ROWS)
 
     def _labelled(self, engine: str, label: bytes) -> list[_Compiled]:
@@ -304,11 +321,12 @@ class _Compiled(NamedTuple):
     figures: tuple[tuple[str, re.Pattern[bytes]], ...]
     joined: bool
     own: re.Pattern[bytes]
+    head: bool
 
     @classmethod
     def of(cls, row: TableRow) -> _Compiled:
         figures = tuple((name, re.compile(pattern)) for name, pattern in row.figures)
-        return cls(row.kind, re.compile(row.label), figures, row.joined, re.compile(row.own))
+        return cls(row.kind, re.compile(row.label), figures, row.joined, re.compile(row.own), row.head)
 
 
 def _cells(line: bytes) -> list[bytes]:
@@ -319,11 +337,13 @@ def _cells(line: bytes) -> list[bytes]:
 def _figures(
     figures: Sequence[tuple[str, re.Pattern[bytes]]], cell: bytes, label: bytes
 ) -> tuple[tuple[str, Value], ...]:
-    read = []
+    read = list[tuple[str, Value]]()
     for name, pattern in figures:
         match = pattern.search(cell) or pattern.search(label)
         if match is not None:
             read.append((name, _value(match)))
+            about = _ABOUT.search(match.string, 0, match.start("figure"))
+            read += [(ABOUT, name)] if about is not None else []
     return tuple(read)
 
 

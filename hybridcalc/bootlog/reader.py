@@ -18,13 +18,13 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import BinaryIO
 
-from hybridcalc.bootlog import Found, Record
+from hybridcalc.bootlog import Found, Record, Value
 from hybridcalc.bootlog.grammars import Sought, sought
 from hybridcalc.bootlog.paste import plain
 from hybridcalc.errors import InputError, printable
@@ -51,6 +51,9 @@ SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 4, 8, 64, 2**9
 """Lines of each kind that are read of a running server's chatter: in each of the first chunks, and later one of so many
 chunks; and how far such a line may reach.
 """
+_CLOCKED = re.compile(rb"\A\W{0,2}[0-9]|[0-9]:[0-9]{2}:[0-9]{2}")
+LEAST_SORTED, MOST_SORTED = 5, 200
+"""Lines of an excerpt that somebody may have sorted."""
 _UNZIPPED_AT_ONCE = 2**14
 
 _UNFINISHED = re.compile(rb"(?:-?[0-9][0-9.,_]*|[=:][ ]*'[^'\n]{0,200})\Z")
@@ -213,12 +216,33 @@ def _found(
         raw = bytes(text[start:end])
         words, places = plain(raw)
         found = [(number, one) for number, find in enumerate(lines.find) for one in find(words)]
-        printed = {one.record.line for _, one in found if one.record.figures and not one.record.told}
-        found = [pair for pair in found if not pair[1].record.told or pair[1].record.line not in printed]
+        by_alphabet = _by_alphabet(raw)
+        told = {(one.record.line, figure) for _, one in found if one.record.told for figure in one.record.figures}
+        found = [pair for pair in found if pair[1].record.told or not _is_a_cell(pair[1].record, told)]
+        said = {(one.record.line, name) for _, one in found if not one.record.told for name, _ in one.record.figures}
+        found = [pair for pair in found if not pair[1].record.told or not _is_said(pair[1].record, said)]
         for number, one in sorted(found, key=lambda pair: pair[1].start):
-            record = replace(one.record, line=line + one.record.line - 1)
+            record = replace(one.record, line=line + one.record.line - 1, sorted=by_alphabet)
             record = _with_prefix(record, raw, places[one.start])
             yield number, Found(start + places[one.start], start + places[one.end - 1] + 1, record)
+
+
+def _by_alphabet(text: bytes) -> bool:
+    """Whether somebody sorted the lines, which begin with words: a log with clocks is in that order by itself."""
+    lines = [line for line in text.split(b"\n", MOST_SORTED) if line.strip()]
+    if not LEAST_SORTED <= len(lines) < MOST_SORTED or any(map(_CLOCKED.search, lines)):
+        return False
+    return lines == sorted(lines) or [line.lower() for line in lines] == sorted(line.lower() for line in lines)
+
+
+def _is_a_cell(record: Record, told: Set[tuple[int, tuple[str, Value]]]) -> bool:
+    """Whether a line that a form read is but the first cell of a table's row, which the table's reader has whole."""
+    return bool(record.figures) and all((record.line, figure) in told for figure in record.figures)
+
+
+def _is_said(record: Record, said: Set[tuple[int, str]]) -> bool:
+    """Whether a line that an engine printed, and somebody quotes, says what was read as a sentence or a table."""
+    return any((record.line, name) in said for name, _ in record.figures)
 
 
 def _with_prefix(record: Record, raw: bytes, place: int) -> Record:

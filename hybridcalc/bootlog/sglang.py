@@ -149,6 +149,13 @@ FORMS = (
          (("max_running_requests", "max_running_requests to {count} at", "max_running_requests"),
           ("slots_per_request", "at {count} state", "slots_per_request")), 120,
          spelt("caps max_running_requests to") + rb"(?=" + SPACE + CUT_COUNT + SPACE + spelt("at") + rb")", told=True),
+    Form("summary", "reports max_running_requests=N",
+         (("max_running_requests", "max_running_requests={count}", "max_running_requests"),), 100,
+         rb"r(?=eports?[ ]{1,3}max_running_requests[ ]{0,2}=[ ]{0,2}[0-9])", told=True),
+    Form("flag", "--max-mamba-cache-size",
+         (("max_mamba_cache_size", "--max-mamba-cache-size {count}"),
+          ("max_mamba_cache_size", "--max-mamba-cache-size={count}")), 60, repeats=True, mark=True, told=True,
+         aside=True),
     Form("summary", "max running N -> N", (("max_running_requests", "-> {count}", "max_running_requests"),), 60,
          rb"max[ _]running(?:_requests)?" + SPACE + CUT_COUNT + SPACE + rb"(?=->)", told=True),
     Form("reduced", "max_running_requests was reduced",
@@ -196,6 +203,8 @@ ROWS = (
     TableRow("state_pool", rb"mamba (?:cache|pool|slots)|state (?:pool|slots)", (("slots", _SLOTS),)),
     TableRow("state_pool", rb"(?:mamba|state|gdn|kda) slots\W*$", (("slots", _LIMIT),)),
     TableRow("state_pool", rb"max_mamba_cache_size", (("slots", _LIMIT),), own=rb"max_mamba_cache_size"),
+    TableRow("state_pool", rb"^\W{0,4}[0-9][0-9,]{0,8} slots\b", (("slots", _SLOTS),), own=rb"slots\W{1,4}ratio",
+             head=True),
     TableRow("summary", rb"kv tokens|max_total_num_tokens",
              (("max_total_num_tokens", rb"^\W{0,4}" + COUNT + rb"(?![0-9.,]| ?[GMK%])"),), joined=True,
              own=rb"max_total_num_tokens"),
@@ -225,7 +234,7 @@ def starts_anew(boot: Boot, record: Record) -> bool:
     if boot.form(record.kind).repeats or record.rank in boot.firsts(record.kind):
         return False
     first = boot.first_of(record.kind, record.rank)
-    return first is not None and not may_be_one(first, record)
+    return first is not None and not first.agrees(record)
 
 
 def _behind_a_refusal(boot: Boot, record: Record) -> bool:
@@ -246,7 +255,7 @@ def _of_another_model(boot: Boot, record: Record) -> bool:
     tokens, dtype = record.count("tokens"), record.word("dtype")
     if dtype and tokens is None and not _kv_bytes(record) and not first.word("dtype"):
         return True  # its dtype alone: a draft's line has sizes
-    if may_be_one(first, record):
+    if first.agrees(record):
         return False
     if record.kind == "weights_loaded":
         if is_draft(record) or same_model(first, record):
@@ -269,12 +278,6 @@ def _of_another_model(boot: Boot, record: Record) -> bool:
     return up is not None and up.line > first.line
 
 
-def may_be_one(first: Record, second: Record) -> bool:
-    """Whether two records differ in nothing that both print: one may be what another rank or a quotation repeats."""
-    said = dict(first.figures)
-    return all(said.get(name, value) == value for name, value in second.figures)
-
-
 def _kv_bytes(pool: Record) -> Fraction:
     return sum((part.value for part in pool.sizes("k", "v", "kv")), Fraction(0))
 
@@ -295,7 +298,7 @@ def same_model(first: Record, second: Record) -> bool:
 
 def differ(pools: list[Record]) -> bool:
     """Whether two of them differ in a figure that both print: one that is cut off is no other pool."""
-    return any(not may_be_one(one, other) for one, other in combinations({p.figures: p for p in pools}.values(), 2))
+    return any(not one.agrees(other) for one, other in combinations({p.figures: p for p in pools}.values(), 2))
 
 
 def _shared_out(boot: Boot) -> set[int | None]:

@@ -84,6 +84,7 @@ _PATTERNS = {
     "reserved": spelt("VA upper bound"),
     "limit": spelt("max_running_requests=") + SPACE + rb"(?:" + SPLIT_COUNT + rb"|" + COUNT + COUNT_ENDS + rb")",
     "slots": _count_after("max_mamba_cache_size", spelt("conv_state")),
+    "slots_behind": rb"," + SPACE + COUNT + rb"(?=" + SPACE + spelt("slots") + rb"\b)",
     "intermediate_ssm": _size_after("intermediate_ssm_state_cache"),
     "intermediate_conv": _size_after("intermediate_conv_window_cache"),
     "conv": _size_after("conv_state"),
@@ -116,7 +117,7 @@ decoding and the limit where a person wrote it beside the slots; and the tokens 
 both in one. A draft model's pool has the same form: only the order tells it from the target's.
 """
 _FIGURES = {form.kind: tuple(name for name, *_ in form.figures) for form in FORMS if form.figures}
-_FAMILY = {name: kind for kind, names in _FIGURES.items() for name in names}
+_FAMILY = {name: kind for kind, names in _FIGURES.items() for name in names} | {"slots_behind": "state_pool"}
 _ANNOUNCEMENTS = ("state_pool", "kv_pool", "reserved", "template")
 
 _VERBATIM = re.compile(rb"KV [Cc]ache (?:is )?allocated\. {1,2}#tokens: [0-9 ]{1,20}, {1,2}KV? size: ")
@@ -229,6 +230,8 @@ def _record(line: _Line, number: int) -> Record | None:
     figures: list[tuple[str, Value]] = []
     for name in _FIGURES.get(line.kind, ()):
         token = line.tokens.get(name, b"")
+        if name == "slots" and not token:
+            token = line.tokens.get("slots_behind", b"")  # somebody's sentence
         value = _dtype(token) if name == "dtype" else printed(token, "size" if name in _SIZES else "count")
         if value is not None and value != "":
             figures.append((name, value))
@@ -237,7 +240,8 @@ def _record(line: _Line, number: int) -> Record | None:
         says = not said.isdisjoint(_SIZES) or ("kv_pool" in line.tokens and bool(said))
     else:
         says = bool(said - {"limit"})
-    return Record("sglang", line.kind, tuple(figures), line.rank, number) if says else None
+    told = "slots_behind" in line.tokens and "slots" not in line.tokens
+    return Record("sglang", line.kind, tuple(figures), line.rank, number, told=told) if says else None
 
 
 def _dtype(token: bytes) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import find_preset, in_hub_cache, load_model, preset_begun, shipped_presets
-from hybridcalc.bootlog import Printed, Record, Value
+from hybridcalc.bootlog import ABOUT, Printed, Record, Value
 from hybridcalc.bootlog.boots import Boot, impossible_figures, merged
 from hybridcalc.bootlog.grammars import assemble, room
 from hybridcalc.bootlog.reader import read_log
@@ -210,12 +210,13 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
             what = f"line {figure.line}: {figure.name} of {size} GiB is in no GPU"
             answer.find("HC106", what, "nothing is derived from it")
-        told = sorted({record.line for record in boot.statements if record.told})
+        told = sorted({record.line for record in boot.statements if record.told and not boot.form(record.kind).mark})
         if told:
             lines = f"line {told[0]}" if len(told) == 1 else f"lines {told[0]} to {told[-1]}"
             answer.find(
                 "HC117", f"{lines}: read from a table or a sentence that somebody wrote, not as an engine prints it"
             )
+        _about(answer)
         if boot.left_out:
             answer.find("HC104", f"{boot.left_out:,} lines of this boot are left out, beyond those that are held")
         launch = question.launch
@@ -224,6 +225,18 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             answer.find("HC108", other, "this log is of another start")
         answer.findings = list(_no_more_than(answer.findings))
         yield answer
+
+
+def _about(answer: Diagnosis) -> None:
+    """Mark figures that somebody gave as about so much wherever they are said, and that nothing exact follows."""
+    said = [(record, name) for record in answer.boot.statements for key, name in record.figures if key == ABOUT]
+    for record, name in said:
+        value = record.get(str(name))
+        text = f"{value:,}" if isinstance(value, int) else value.text if isinstance(value, Printed) else ""
+        whole = re.compile(rf"(?<![\d.,~]){re.escape(text)}(?![\d,]|\.\d)")
+        answer.headline, answer.meaning = (whole.sub(f"~{text}", one) for one in (answer.headline, answer.meaning))
+        answer.rows = [row._replace(what=whole.sub(f"~{text}", row.what)) for row in answer.rows]
+        answer.find("HC117", f"line {record.line}: somebody gave about {text}: what follows is about so much too")
 
 
 def _undiagnosed(boot: Boot, question: Question) -> Diagnosis:

@@ -151,3 +151,17 @@ def test_a_config_pasted_behind_its_figures_is_of_their_boot() -> None:
     assert boot.word("arguments", "model") == "/models/qwen3.6-35b-a3b"
     assert len(boots(figures + CONFIG.format("07-09 02:59:00"))) == 2
     assert len(boots(CONFIG.format("07-09 02:50:00") + figures + CONFIG.format("07-09 02:56:25"))) == 2
+
+
+def test_lines_in_the_order_of_the_alphabet_are_one_start() -> None:
+    """A total that stands before its buffer there, and a context behind both; with clocks the order is that of time."""
+    lines = (
+        "llama_init_from_model: KV self size  =  144.00 MiB, K (f16):   72.00 MiB, V (f16):   72.00 MiB",
+        "llama_kv_cache_init:      CUDA0 KV buffer size =   144.00 MiB",
+        "llama_new_context_with_model: n_ctx         = 16384",
+        "llm_load_tensors: offloaded 49/49 layers to GPU",
+        "llm_load_tensors:  CPU buffer size = 37803.47 MiB",
+    )
+    assert len(boots("\n".join(sorted(lines)))) == 1
+    clocked = (f"2026-02-01 00:05:0{number} {line}" for number, line in enumerate(sorted(lines)))
+    assert len(boots("\n".join(clocked))) > 1

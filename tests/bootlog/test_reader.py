@@ -383,3 +383,10 @@ def test_a_line_that_stands_alone_in_a_long_log_is_found(line: str, kind: str) -
     chatter = b'INFO:     127.0.0.1:1234 - "GET /health HTTP/1.1" 200 OK\n' * 3000
     found = list(scan(io.BytesIO(chatter + line.encode() + b"\n" + chatter)))
     assert [record.kind for record in found] == [kind]
+
+
+def test_blanks_behind_a_line_that_cuts_a_word() -> None:
+    for blanks in ("", "   ", "\t"):
+        found = read(hard_wrapped(23).replace("\n", f"{blanks}\n").encode())
+        assert [texts(one) for one in found] == [texts(one) for one in read(hard_wrapped(23).encode())]
+        assert len(found) == 2

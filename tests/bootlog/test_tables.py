@@ -143,3 +143,42 @@ def test_of_equal_readings_that_of_the_engine_that_is_named_counts() -> None:
     text = table("| dtype | weights | KV tokens |", "| FP8 | 28.77 GiB | 1,619,600 |")
     assert boots(f"vLLM\n\n{text}") == [{"weights_gib": 28.77, "gpu_kv_cache_tokens": 1_619_600}]
     assert boots(f"SGLang\n\n{text}") == [{"weights_gib": 28.77, "max_total_num_tokens": 1_619_600}]
+
+
+def test_a_head_that_counts_slots_is_of_its_column() -> None:
+    text = table("| | default | 14 slots (`ratio 0.3`) |", "| max_total_num_tokens | 137,408 | 715,136 |")
+    assert boots(text) == [
+        {"max_total_num_tokens": 137_408},
+        {"max_mamba_cache_size": 14, "max_total_num_tokens": 715_136},
+    ]
+    alone = table(
+        "| | 14 slots (`ratio 0.3`) | 29 slots (`ratio 0.9`) |", "| conversation 1 again | 1.558 s | 0.362 s |"
+    )
+    assert boots(alone) == [{"max_mamba_cache_size": 14}, {"max_mamba_cache_size": 29}]
+    assert boots(alone.replace("`ratio", "`port")) == []
+
+
+def test_a_blank_line_between_all_rows() -> None:
+    text = table("| setting | mamba slots | KV tokens |", "| 0.9 | 51 | 400,000 |", "| 0.5 | 30 | 700,000 |")
+    [first, second] = assemble(scan(io.BytesIO(text.replace("\n", "\n\n").encode()))).boots
+    assert [figures(first), figures(second)] == boots(text)
+    assert (first.line, second.line) == (5, 7)
+
+
+def test_about_so_much_is_marked() -> None:
+    text = table("| setting | value |", "| KV tokens | ~1,619,600 |", "| mamba slots | 309 |")
+    [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
+    assert [record.get("about") for record in boot.statements] == ["max_total_num_tokens", None]
+
+
+def test_slots_behind_a_size_and_limits_that_are_reported() -> None:
+    text = (
+        "(`ssm_state size: 15.67 GB`, 309 slots), leaving `max_total_num_tokens=63744`\nmax_running_requests 35 -> 48\n"
+    )
+    assert boots(text) == [
+        {"max_mamba_cache_size": 309, "ssm_gib": 15.67, "max_total_num_tokens": 63_744, "max_running_requests": 48}
+    ]
+    assert boots("`--max-mamba-cache-size 40`: SGLang reports `max_running_requests=8`\n") == [
+        {"max_running_requests": 8}
+    ]
+    assert boots("try --max-mamba-cache-size 40\n") == []

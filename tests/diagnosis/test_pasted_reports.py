@@ -247,3 +247,19 @@ def test_the_pools_of_a_pipeline_are_those_of_a_stage() -> None:
         assert "on TP1 x PP2" in found.headline
         assert found.candidates[0].sizes == (76_972_032, 32_768)
         assert "HC108" not in [one.rule for one in found.findings]
+
+
+def test_slots_that_a_flag_in_a_sentence_asks_for() -> None:
+    """40 slots make 8 requests at 5 each; with another limit the flag is advice, and says nothing of that start."""
+    text = "`--max-mamba-cache-size 40`: SGLang reports `max_running_requests=8`\n"
+    found = diagnosed(text, workload=Workload.at(8192, concurrency=20))
+    assert found.derived.slots_per_request == 5
+    assert any("20 requests want 100 slots (20 x 5) of 40" in one.message for one in found.findings)
+    assert diagnosed(text.replace("=8", "=16")).derived.slots_per_request is None
+
+
+def test_about_so_much_is_never_said_as_exact() -> None:
+    found = diagnosed("| setting | value |\n|---|---|\n| KV tokens | ~1,619,600 |\n| mamba slots | 309 |\n")
+    assert "~1,619,600 KV tokens" in found.meaning
+    assert [row.what for row in found.rows] == ["K = 309 slots", "~1,619,600 tokens"]
+    assert any("about 1,619,600" in one.message for one in found.findings)

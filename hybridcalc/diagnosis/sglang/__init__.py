@@ -23,6 +23,7 @@ from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact,
 from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
 from hybridcalc.diagnosis.sglang.evidence import (
+    CLAMP_VALUES,
     KV_SIZES,
     SCRATCH_SIZES,
     STATE_SIZES,
@@ -41,7 +42,6 @@ from hybridcalc.units import GIB, format_bytes
 
 __all__ = ["diagnose", "launched", "together"]
 
-CLAMP_VALUES = (5, 4, 3, 2, 1)
 LARGEST_PINNED, ABSURD_RATIO = 2**17, 4
 """Tokens up to which a round count looks set by hand, and a ratio beyond which nobody splits memory on purpose."""
 _POOL, _CONFIGURATOR = "SGLang mem_cache/memory_pool.py", "SGLang model_executor/pool_configurator.py"
@@ -133,6 +133,8 @@ def _slots_per_request(case: Case) -> tuple[int | None, str]:
 def _state_rows(case: Case) -> None:
     """The state pool and the draft states, with the sizes that make their figures."""
     state, slots, best, answer = case.pools.state, case.pools.slots, case.best, case.answer
+    if (flag := case.pools.flag) is not None:
+        answer.row(f"line {flag.line}", f"K = {slots:,} slots", "as --max-mamba-cache-size says")
     if state is None or slots is None:
         return
     what = f"K = {slots:,} slots" + (f", S = {case.slots_per_request}" if case.slots_per_request else "")

@@ -32,6 +32,8 @@ from hybridcalc.units import GIB
 PAGES = (256, 128, 64, 32, 16, 1)
 """Tokens of the padding page when --page-size is not given: those that kernels ask for. The tokens are whole pages."""
 LARGEST_POOL_GIB = 1024
+CLAMP_VALUES = (5, 4, 3, 2, 1)
+"""Slots that a request may hold."""
 STATE_SIZES, SCRATCH_SIZES, KV_SIZES = ("conv", "ssm"), ("intermediate_ssm", "intermediate_conv"), ("kv", "k", "v")
 
 
@@ -105,12 +107,21 @@ class Pools:
         self.kv = next((kv for kv in kvs if kv_sizes(kv)), next(iter(kvs), None))
         printed = self.state.count("slots") if self.state else None
         self.slots = printed if printed is not None else boot.count("capped", "max_mamba_cache_size")
+        self.flag: Record | None = None
         self.tokens = self.kv.count("tokens") if self.kv else boot.count("summary", "max_total_num_tokens")
         self.requests = (
             boot.count("summary", "max_running_requests")
             or boot.count("capped", "max_running_requests")
             or (self.state.count("limit") if self.state else None)
         )
+        if self.slots is None and self.requests:
+            self.flag = next((one for one in boot.of("flag") if self._admits(one)), None)
+            self.slots = self.flag.count("max_mamba_cache_size") if self.flag is not None else None
+
+    def _admits(self, flag: Record) -> bool:
+        """Whether the slots that somebody says were asked for make the request limit that was printed."""
+        slots = flag.count("max_mamba_cache_size") or 0
+        return any(slots // each == self.requests for each in CLAMP_VALUES)
 
     @cached_property
     def conv(self) -> Range | None:
