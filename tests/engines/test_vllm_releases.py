@@ -41,7 +41,8 @@ def test_a_version_older_than_every_known_one_is_refused(version: str) -> None:
 
 FROM_ON = {
     "seqs_refused": "0.20.0", "conv_layout_switch": "0.20.0", "override_checked": "0.20.1", "graphs_charged": "0.21.0",
-    "turboquant_hybrids": "0.21.0", "bfloat16_states": "0.22.0", "lightning_float32": "0.20.1", "drafts_in_mode_all": "0.22.0", "kda_joined": "0.23.0",
+    "turboquant_hybrids": "0.21.0", "bfloat16_states": "0.22.0", "lightning_float32": "0.20.1",
+    "drafts_in_mode_all": "0.22.0", "kda_joined": "0.23.0",
     "fine_hits": "0.26.0",
     "sparse_retention": "0.26.0", "in_flight_batches": "0.26.0",
     "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
