@@ -16,6 +16,7 @@ one without its last number (0.33) those of the newest of its series, and one th
 an engine's builds (`builds`) those of the release that these came to.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -143,6 +144,15 @@ READ_FROM = ("command_line", "uncounted")
 """What is kept of the words that arguments were read from, and is no argument."""
 ELSEWHERE = ("env", "engine_version", "uncounted")
 """Arguments that no flag sets."""
+
+
+@lru_cache(maxsize=64)
+def capability_of(text: str) -> tuple[int, int]:
+    """A compute capability as typed: (9, 0) of "9.0" is Hopper. Raises InputError for what is none."""
+    if not re.fullmatch(r"[0-9]{1,2}(?:\.[0-9]{1,2})?", text):
+        raise InputError(f"{quoted(text, 20)} is no compute capability", fix="write 9.0 for Hopper")
+    major, _, minor = text.partition(".")
+    return int(major), int(minor or 0)
 
 
 def uncounted(plan: Any) -> Iterator[tuple[str, str]]:

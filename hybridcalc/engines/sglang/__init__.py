@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
-from hybridcalc.engines.arguments import Arguments, Bounds
+from hybridcalc.engines.arguments import Arguments, Bounds, capability_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
@@ -185,12 +185,7 @@ class ServerArgs(Arguments):
     @property
     def capability(self) -> tuple[int, int] | None:
         """Compute capability of the GPU, (10, 0) for "10.0"; None where it is not known. Raises InputError."""
-        if self.gpu_capability is None:
-            return None
-        major, _, minor = self.gpu_capability.partition(".")
-        if not (major.isascii() and major.isdecimal() and minor.isascii() and minor.isdecimal() and len(minor) < 3):
-            raise InputError(f"gpu_capability {quoted(self.gpu_capability)} is none", fix='write one like "9.0"')
-        return int(major), int(minor)
+        return None if self.gpu_capability is None else capability_of(self.gpu_capability)
 
     @property
     def linear_decode_backend(self) -> str:

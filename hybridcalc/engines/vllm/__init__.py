@@ -8,7 +8,6 @@ elsewhere (the GPU, the draft model).
 Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
-from hybridcalc.engines.arguments import Arguments, Bounds
+from hybridcalc.engines.arguments import Arguments, Bounds, capability_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.vllm.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
@@ -160,10 +159,7 @@ class EngineArgs(Arguments):
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
-        major, _, minor = self.gpu_capability.partition(".")
-        if not re.fullmatch(r"[0-9]{1,2}(?:\.[0-9]{1,2})?", self.gpu_capability):
-            raise InputError(f"{quoted(self.gpu_capability, 20)} is no compute capability", fix="write 9.0 for Hopper")
-        return int(major), int(minor or 0)
+        return capability_of(self.gpu_capability)
 
     @property
     def utilization(self) -> float:
