@@ -6,6 +6,7 @@ from hybridcalc import load_model
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, check_model, rules_for
 from hybridcalc.engines.sglang.strategy import with_defaults
+from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.errors import IllegalCombination, InputError
 
 
@@ -96,3 +97,11 @@ def test_inkling_brings_smaller_ratios_of_its_own(version: str) -> None:
     typed = with_defaults(model, ServerArgs(mamba_full_memory_ratio=0.9, swa_full_tokens_ratio=0.8), rules)
     assert (typed.memory_ratio, typed.window_ratio) == ((0.1, 0.1) if version == "0.5.19" else (0.9, 0.8))
     assert with_defaults(load_model("qwen3-next-80b-a3b"), ServerArgs(), rules) == ServerArgs()
+
+
+def test_both_engines_read_a_compute_capability_alike() -> None:
+    assert ServerArgs(gpu_capability="10").capability == (10, 0)
+    assert EngineArgs(gpu_capability="9.0").capability == (9, 0)
+    for args in (ServerArgs(gpu_capability="9.x"), EngineArgs(gpu_capability="9.x")):
+        with pytest.raises(InputError, match=r"^'9\.x' is no compute capability$"):
+            _ = args.capability
