@@ -263,3 +263,29 @@ def test_about_so_much_is_never_said_as_exact() -> None:
     assert "~1,619,600 KV tokens" in found.meaning
     assert [row.what for row in found.rows] == ["K = 309 slots", "~1,619,600 tokens"]
     assert any("about 1,619,600" in one.message for one in found.findings)
+
+
+def test_a_first_pipeline_stage_alone_is_no_whole_model() -> None:
+    """Half of Kimi K3 on TP8 x PP2, as the planner prints it; nothing else is taken for it."""
+    text = (
+        "[2026-02-01 00:05:02 PP0 TP0] Mamba Cache is allocated. max_mamba_cache_size: 534, conv_state size: 0.48GB, "
+        "ssm_state size: 13.71GB \n"
+        "[2026-02-01 00:05:02 PP0 TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1133053, "
+        "KV size: 13.37 GB\n"
+    )
+    found = diagnosed(text)
+    assert "kimi-k3 on TP8 x PP2" in found.headline
+    assert any("as one of 2" in one.message for one in found.findings)
+    both = diagnosed(text + text.replace("PP0", "PP1"))
+    assert "kimi-k3 on TP8 x PP2" in both.headline
+    assert not any("as one of 2" in one.message for one in both.findings)
+    assert not diagnosed(text.replace(" PP0 TP0", "")).candidates
+
+
+def test_where_slots_alone_are_printed_what_they_admit_is_said_by_strategy() -> None:
+    text = "Mamba Cache is allocated. max_mamba_cache_size: 40, conv_state size: 0.07GB, ssm_state size: 2.15GB\n"
+    [said] = [one.message for one in diagnosed(text).findings if one.rule == "HC131"]
+    assert "5 (extra_buffer, what auto mostly takes from 0.5.14 on): 8 requests" in said
+    assert "3 (no_buffer, what auto takes before 0.5.14): 13 requests" in said
+    assert "1 (without a prefix cache): 40 requests" in said
+    assert not [one for one in diagnosed(SALA).findings if one.rule == "HC131"]

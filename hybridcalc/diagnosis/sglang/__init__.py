@@ -23,7 +23,6 @@ from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact,
 from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
 from hybridcalc.diagnosis.sglang.evidence import (
-    CLAMP_VALUES,
     KV_SIZES,
     SCRATCH_SIZES,
     STATE_SIZES,
@@ -36,6 +35,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
     launched,
     sizes_text,
 )
+from hybridcalc.diagnosis.sglang.held import possible_slots, slots_per_request
 from hybridcalc.diagnosis.sglang.settings import settings_for
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.units import GIB, format_bytes
@@ -69,7 +69,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         if flags.args.engine_version is None:
             answer.version = version_of(releases_of(boot, found.architecture)) or answer.version
     answer.constants = _constants(case)
-    case.slots_per_request, origin = _slots_per_request(case)
+    case.slots_per_request, origin = slots_per_request(case)
     derived.slots_per_request = case.slots_per_request
     _state_rows(case)
     _kv_rows(case, origin)
@@ -82,6 +82,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _serving(case)
     if not failed:
         settings_for(case)
+        possible_slots(case)
     _wanted(case)
     version = f" {answer.version}" if answer.version else ""
     if version and flags.args.engine_version is None and perhaps_shortened(boot):
@@ -116,18 +117,6 @@ def _constants(case: Case) -> Constants | None:
     slot, conv, ssm, cell = (whole_range(one) for one in (pools.slot, pools.conv, pools.ssm, pools.cell))
     known = exact is not None or any(one is not None for one in (slot, conv, ssm, cell))
     return Constants(slot, conv, ssm, cell, exact) if known else None
-
-
-def _slots_per_request(case: Case) -> tuple[int | None, str]:
-    """S, and where it is from: the clamp line, or the only S with K // S = R."""
-    printed, slots, requests = case.boot.count("capped", "slots_per_request"), case.pools.slots, case.pools.requests
-    if printed is not None:
-        return printed, "printed"
-    if slots and requests:
-        fitting = [s for s in CLAMP_VALUES if slots // s == requests]
-        if len(fitting) == 1:
-            return fitting[0], f"the only S with {slots:,} // S = {requests:,}"
-    return None, ""
 
 
 def _state_rows(case: Case) -> None:

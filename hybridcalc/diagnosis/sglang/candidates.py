@@ -72,6 +72,9 @@ def identify(
     answer.candidates = _as_stated(candidates(answer.boot, state, kv, printed, args, model), args, stated)
     if answer.candidates:
         answer.model_guess = answer.candidates[0].describe()
+        if args.pp_size == 2 and "pp_size" not in stated and all("PP0" in rank for rank in answer.boot.ranks):
+            first = "the first pipeline stage alone is in the log: taken as one of 2"
+            answer.find("HC107", first, "--command says how many")
     elif model is not None and state is not None:
         try:
             said = "; ".join(_why_not(model, state, kv, printed, args)) or "the slot of its refusal is another"
@@ -184,8 +187,11 @@ def _sizes(model: Architecture, tp: int, pp: int, ssm: str, kv_name: str, versio
 
 
 def stages_of(boot: Boot) -> int:
-    """Pipeline stages that the log's ranks show, one at least."""
-    return 1 + max((int(number) for rank in boot.ranks for number in _STAGE_NUMBER.findall(rank)), default=0)
+    """Pipeline stages that the log's ranks show, one at least. A rank is named by its stage only where there are
+    several.
+    """
+    numbers = [int(number) for rank in boot.ranks for number in _STAGE_NUMBER.findall(rank)]
+    return max(2, 1 + max(numbers)) if numbers else 1
 
 
 def ranks_of(boot: Boot) -> int | None:
