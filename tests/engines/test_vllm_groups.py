@@ -1,6 +1,7 @@
 """How vLLM groups layers and what a request holds in each group, against direct counting."""
 
 from collections import Counter
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -23,6 +24,7 @@ from hybridcalc.engines.vllm.pages import (
     table_row,
 )
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import NotModelled
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,19 @@ def test_a_row_of_the_block_table_is_as_long_as_the_request() -> None:
     assert table_row(Group(STATE, 1, 64), 1000, HELD._replace(mode="none")) == 4
     assert table_row(Group(FULL, 1, 64), 1000, HELD) == 16
     assert table_row(Group(WINDOW, 1, 64), 1000, HELD) == 16
+
+
+def test_a_stage_without_attention_beside_cached_prefixes_is_not_modelled() -> None:
+    """Layers 42 to 51 of Nemotron-H-8B hold no attention: their worker leaves the block at 16 tokens, others grow it.
+
+    In vLLM 0.33.0's own classes its states become groups of their own: 11,762 blocks, not 35,288, with fp8 KV at TP2.
+    """
+    model = load_model("nemotron-h-8b")
+    args = EngineArgs(
+        tensor_parallel_size=2, kv_cache_dtype="fp8", pipeline_parallel_size=5, enable_prefix_caching=True
+    )
+    with pytest.raises(NotModelled, match=r"^a pipeline stage without attention layers of nemotron-h-8b beside cached"):
+        prepare(model, args)
+    for fewer in (replace(args, enable_prefix_caching=False), replace(args, pipeline_parallel_size=2)):
+        assert prepare(model, fewer).stages
+    assert prepare(model, replace(args, engine_version="0.19.0")).stages

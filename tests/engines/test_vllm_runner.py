@@ -11,6 +11,7 @@ from hybridcalc import Architecture, load_model
 from hybridcalc.engines.vllm import EngineArgs, Refusal
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import RELEASES
+from hybridcalc.errors import NotModelled
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
 MTP = {"method": "mtp", "num_speculative_tokens": 2}
@@ -212,6 +213,15 @@ def test_turboquant_lies_beside_states_from_0_21_on() -> None:
         started(NANO, engine_version="0.20.2", **given)
     assert (caught.value.rule, "0.21.0" in str(caught.value.fix)) == ("HC049", True)
     assert started(NANO, engine_version="0.21.0", **given)
+
+
+def test_turboquant_of_a_model_without_states_is_not_modelled() -> None:
+    """The two layers at either end keep the model's dtype.
+
+    Source: vLLM model_executor/layers/quantization/turboquant/config.py get_boundary_skip_layers (0.33.0).
+    """
+    with pytest.raises(NotModelled, match=r"whose two layers at either end keep their own dtype, is not modelled$"):
+        started("llama-3-8b", kv_cache_dtype="turboquant_k8v4")
 
 
 def test_lightning_keeps_no_float32_before_0_20_1() -> None:

@@ -143,6 +143,9 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         return _named(name, args)
     major, kv = args.capability[0], args.kv_cache_dtype
     if kv in PACKED:
+        if PACKED[kv].backend == "TURBOQUANT" and model.state is None:  # pages of two sizes
+            lacking = f"--kv-cache-dtype {kv} of {model.name}, whose two layers at either end keep their own dtype,"
+            raise NotModelled(f"{lacking} is not modelled", lacking=lacking, fix="write fp8 or auto")
         if isinstance(model.attention, LatentKV) or PACKED[kv].capability not in (0, major):
             latent = isinstance(model.attention, LatentKV)
             why = "the latent rows of MLA are not packed" if latent else "its kernels need compute capability 10.x"

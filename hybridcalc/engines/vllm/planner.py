@@ -43,7 +43,7 @@ from hybridcalc.engines.vllm.pages import (
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
-from hybridcalc.engines.vllm.runner import batches_in_flight, on_runner_v2, on_stages, stage_bounds
+from hybridcalc.engines.vllm.runner import batches_in_flight, check_stages, on_runner_v2, on_stages, stage_bounds
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -171,6 +171,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     else:
         whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
     stages = on_stages(whole, letters, draft_layers, bounds)
+    check_stages(stages, cached=caching and not rules.least_block, model=model.name)
     groups = max(stages, key=_block_bytes)
     if rules.layout_line:
         log.append(loglines.layout(layout))

@@ -13,9 +13,9 @@ from itertools import accumulate
 
 from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
-from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, TAIL, Group
+from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, STATES, TAIL, Group
 from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.errors import Refusal
+from hybridcalc.errors import NotModelled, Refusal
 
 PARALLEL_DRAFTERS = ("dflash", "dspark")
 ON_THE_GPU = ("ngram_gpu",)
@@ -107,3 +107,21 @@ def on_stages(
             dealt[group.kind] += 1
         found.append(tuple(own))
     return tuple(found)
+
+
+def check_stages(stages: tuple[tuple[Group, ...], ...], *, cached: bool, model: str) -> None:
+    """Raise NotModelled for a stage of states alone beside others whose prefixes are cached.
+
+    A worker grows the block by its own attention layers: one without any keeps short blocks for its states, which then
+    are groups of their own. Source: vLLM platforms/interface.py update_block_size_for_backend (0.33.0); before 0.20 the
+    block was settled once for all.
+    """
+    kinds = [{group.kind in STATES for group in own if group.layers} for own in stages]
+    if cached and {True} in kinds and any(False in own for own in kinds):
+        lacking = f"a pipeline stage without attention layers of {model} beside cached prefixes"
+        raise NotModelled(
+            f"{lacking} is not modelled",
+            lacking=lacking,
+            fix="write fewer stages, or --no-enable-prefix-caching",
+            flag="-pp",
+        )
