@@ -98,6 +98,7 @@ FORMS = (
     Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100, repeats=True),
     Form("gdn_triton", "Using Triton/FLA GDN prefill kernel", reach=120, mark=True),
     Form("gdn_flashinfer", "Using FlashInfer GDN prefill kernel", reach=120, mark=True),
+    Form("gdn_cutedsl", "Using CuteDSL GDN prefill kernel", reach=120, mark=True),
     Form("cache_mode", "Mamba cache mode is set to",
          (("mode", "is set to {mode}", "mamba_cache_mode"), ("class", "for {word} by default")), 140),
     Form("weights_loaded", "Model loading took",

@@ -191,16 +191,20 @@ def test_a_traceback_behind_prefixes_is_quoted() -> None:
     assert "does not start" not in answer(PAGES.format("Qwen/Qwen3.5-9B", 1) + serving).headline
 
 
-@pytest.mark.parametrize("kernel", ["triton", "flashinfer"])
-def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str) -> None:
-    """0.33: FlashInfer takes a checkpoint block and its grid, Triton none; nothing of the launch line says which."""
+GDN = {"triton": "Triton/FLA", "flashinfer": "FlashInfer", "cutedsl": "CuteDSL"}
+
+
+@pytest.mark.parametrize("asked", ["auto", "flashinfer", "cutedsl"])
+@pytest.mark.parametrize("kernel", GDN)
+def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str, asked: str) -> None:
+    """0.33: FlashInfer takes a checkpoint block and its grid, others none; what is asked for need not be what runs."""
     args = vllm.EngineArgs(engine_version="0.33.0", max_model_len=8192, max_num_seqs=8, gdn_prefill_backend=kernel)
     plan = vllm.plan(load_model("qwen3.6-35b-a3b"), args, available_bytes=40 * 2**30)
-    name = {"triton": "Triton/FLA", "flashinfer": "FlashInfer"}[kernel]
     lines = [
+        f"non-default args: {{'model': 'Qwen/Qwen3.6-35B-A3B', 'gdn_prefill_backend': '{asked}'}}",
         "(EngineCore) Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3.6-35B-A3B', "
         "tensor_parallel_size=1, enable_prefix_caching=True",
-        f"Using {name} GDN prefill kernel (requested=auto, head_k_dim=128).",
+        f"Using {GDN[kernel]} GDN prefill kernel (requested={asked}, head_k_dim=128).",
         "Available KV cache memory: 40.0 GiB",
         *plan.log_lines,
     ]

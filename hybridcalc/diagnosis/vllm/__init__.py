@@ -49,6 +49,7 @@ from hybridcalc.units import GIB, format_bytes
 MUCH_PADDING_PCT = 10
 MUCH_GRAPH = 2 * GIB
 ONE_GROUP = Fraction(5, 100)
+GDN_KERNELS = ("triton", "flashinfer", "cutedsl")
 _OF_STATES = ("block_size", "padding", "cache_mode", "padding_layers", "seqs_exceed_blocks", "graph_sizes_capped")
 """Lines that only a model with states prints."""
 
@@ -165,12 +166,14 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
 
 
 def _known(boot: Boot, question: Question) -> Known:
-    """The arguments that are known: of the launch line, or as the engine echoes them; and the kernel that it names."""
+    """The arguments that are known: of the launch line, or as the engine echoes them; and the kernel that it names,
+    which need not be the one that they ask for.
+    """
     launch = question.launch
-    kernel = next((name for name in ("triton", "flashinfer") if boot.of(f"gdn_{name}")), None)
+    kernel = next((name for name in GDN_KERNELS if boot.of(f"gdn_{name}")), None)
     if launch is not None and isinstance(launch.args, EngineArgs):
-        asked = launch.args.gdn_prefill_backend or kernel
-        return Known(replace(launch.args, gdn_prefill_backend=asked), tp_stated=True)
+        runs = kernel or launch.args.gdn_prefill_backend
+        return Known(replace(launch.args, gdn_prefill_backend=runs), tp_stated=True)
     fields = _fields(echoed([*boot.of("arguments"), *boot.of("engine_started")]))
     ranks = boot.count("context_parallel", "size")
     if ranks is not None and ranks > 1:
@@ -179,7 +182,7 @@ def _known(boot: Boot, question: Question) -> Known:
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")
     if kernel is not None:
-        fields.setdefault("gdn_prefill_backend", kernel)
+        fields["gdn_prefill_backend"] = kernel
     return Known(replace(EngineArgs(), **fields), tp_stated="tensor_parallel_size" in fields)
 
 
