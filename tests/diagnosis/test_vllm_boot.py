@@ -18,6 +18,7 @@ from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose, diagnose_log
 from hybridcalc.diagnosis.vllm import candidates
+from hybridcalc.engines.vllm.releases import NEWEST_VERSION
 from hybridcalc.errors import HybridcalcError
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
@@ -211,6 +212,19 @@ def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str, asked: str
     found = answer("\n".join(f"INFO 11-02 10:00:{at:02} [core.py:1] {line}" for at, line in enumerate(lines)))
     assert found.derived.num_blocks == plan.num_blocks
     assert found.derived.blocks_per_request == plan.blocks_per_request
+
+
+def test_a_release_newer_than_all_says_whose_rules_it_is_read_by() -> None:
+    args = vllm.EngineArgs(max_model_len=8192, max_num_seqs=8)
+    plan = vllm.plan(load_model("qwen3.6-27b"), args, available_bytes=40 * 2**30)
+    for version, said in (("0.99.0", f"0.99.0, by the rules of {NEWEST_VERSION}"), ("0.33.0", "0.33.0")):
+        lines = [
+            f"Initializing a V1 LLM engine (v{version}) with config: model='Qwen/Qwen3.6-27B', tensor_parallel_size=1",
+            "Available KV cache memory: 40.0 GiB",
+            *plan.log_lines,
+        ]
+        found = answer("\n".join(f"INFO 11-02 10:00:{at:02} [core.py:1] {line}" for at, line in enumerate(lines)))
+        assert found.version == said
 
 
 DRAFTED = """\

@@ -41,6 +41,7 @@ from hybridcalc.diagnosis.vllm.candidates import (
 )
 from hybridcalc.diagnosis.vllm.failures import CAUSES
 from hybridcalc.engines.vllm import EngineArgs
+from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding
@@ -89,7 +90,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         apart = not fitting[0].told and len({one.tp for one in answer.candidates}) > 1
         best = answer.candidates[0]
         answer.model_guess = (best._replace(tp=0) if apart else best).describe()
-        if fitting[0].told and len(release.tried) > 1:
+        if RELEASES.newer(release.tried[0]):
+            answer.version = f"{answer.version}, by the rules of {RELEASES.newest}"
+        elif fitting[0].told and len(release.tried) > 1:
             by = f"by the rules of {fitting[0].args.engine_version}"
             answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
     drafts = fitting[0].args.num_speculative_tokens if decided else 0
