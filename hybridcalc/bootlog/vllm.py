@@ -192,6 +192,7 @@ FORMS = (
          _LOGGED + rb"(?=" + RAISED + rb")", repeats=True, error="", aftermath=True),
     Form("engine_failed", "EngineCore failed to start", repeats=True, error="", aftermath=True),
     Form("engine_failed", "Engine core initialization failed"),
+    Form("engine_failed", "WorkerProc hit an exception"),
     Form("engine_failed", "EngineCore encountered a fatal error"),
     Form("engine_failed", "EngineCore encountered an issue"),
 )  # fmt: skip

@@ -289,3 +289,11 @@ def test_where_slots_alone_are_printed_what_they_admit_is_said_by_strategy() -> 
     assert "3 (no_buffer, what auto takes before 0.5.14): 13 requests" in said
     assert "1 (without a prefix cache): 40 requests" in said
     assert not [one for one in diagnosed(SALA).findings if one.rule == "HC131"]
+
+
+def test_a_worker_that_died_behind_the_cache_did_not_start() -> None:
+    """The traceback is cut off: that a worker raised is all that is left of it."""
+    text = "GPU KV cache size: 198,784 tokens\nMaximum concurrency for 8,192 tokens per request: 24.27x\n"
+    died = "(VllmWorker rank=1 pid=106) ERROR 04-29 01:10:12 [multiproc_executor.py:470] WorkerProc hit an exception.\n"
+    assert "does not start" in diagnosed(text + died).headline
+    assert "does not start" not in diagnosed(text).headline
