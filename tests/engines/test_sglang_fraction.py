@@ -1,9 +1,12 @@
 """SGLang's memory fraction without a GPU, and the sizes whose graphs it captures."""
 
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model, sglang
-from hybridcalc.engines.sglang.fraction import NO_GPU, captured_sizes, settle_fraction
+from hybridcalc.engines.sglang.fraction import NO_GPU, captured_sizes, prefill_backend, settle_fraction
+from hybridcalc.engines.sglang.releases import RELEASES
 
 
 def test_without_a_gpu_the_fraction_is_fixed() -> None:
@@ -25,3 +28,32 @@ def test_captured_sizes_grow_coarser() -> None:
     sizes = captured_sizes(1024)
     assert (len(sizes), sizes[0], sizes[7], sizes[8], sizes[-1]) == (38, 4, 32, 48, 1024)
     assert len(captured_sizes(8192)) == 58
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("qwen3.5-9b", "0.5.16"), ("glm-5.3-flash", "0.5.22"), ("qwen3.8-flash-next", "0.5.22")]
+)
+def test_prefill_of_multimodal_classes_runs_in_graphs_from_a_release_on(name: str, first: str) -> None:
+    """Seen in the model lists of each release, and in start-ups of its own classes."""
+    model, releases = load_model(name), [rules.version for rules in RELEASES.rule_sets]
+    before, rules = (RELEASES.rules_for(v)[0] for v in (releases[releases.index(first) - 1], first))
+    found = [prefill_backend(model, sglang.ServerArgs(engine_version=r.version), r) for r in (before, rules)]
+    assert found == ["", "breakable"]
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "first", "found"),
+    [
+        ("ling-2.6-flash", {}, "0.5.18", ["", "breakable"]),
+        ("nemotron-h-8b", {}, "0.5.17", ["breakable", ""]),
+        ("nemotron-h-8b", {}, "0.5.18", ["", "breakable"]),
+        ("kimi-linear-48b", {}, "0.5.20", ["breakable", ""]),
+        ("qwen3-next-80b", {"pp_size": 2}, "0.5.19", ["breakable", ""]),
+        ("qwen3-next-80b", {"moe_a2a_backend": "deepep"}, "0.5.17", ["", "breakable"]),
+    ],
+)
+def test_what_prefill_graphs_do_not_run_beside(name: str, flags: dict[str, Any], first: str, found: list[str]) -> None:
+    """Read in each release's own list, and seen in start-ups of 0.5.16, 0.5.19 and 0.5.21."""
+    releases = [rules.version for rules in RELEASES.rule_sets]
+    both = (RELEASES.rules_for(v)[0] for v in (releases[releases.index(first) - 1], first))
+    assert [prefill_backend(load_model(name), sglang.ServerArgs(**flags), rules) for rules in both] == found

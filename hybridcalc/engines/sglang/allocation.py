@@ -182,9 +182,10 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs,
         k = total * k_share // (k_share + model.attention.v_head_dim)
         return (k, total - k)
     if cell.dtype == "fp4_mx_block16":
-        return (rows * kv_elements_per_token(model.attention, 1) * cell.layers,)
-    unpooled = cell.target_bytes - cell.layers * index_price(model.attention, args, rules)
-    return (rows * unpooled + cell.layers * index_bytes(model.attention, rows, args, rules),)
+        row = kv_elements_per_token(model.attention, 1) * cell.layers
+    else:
+        row = cell.target_bytes - cell.layers * index_price(model.attention, args, rules)
+    return (rows * row + cell.layers * index_bytes(model.attention, rows, args, rules),)
 
 
 def compressed_cache(

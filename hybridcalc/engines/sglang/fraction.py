@@ -34,11 +34,6 @@ BIG_GPU_MIB, BIG_GPU_RESERVE_MIB, LEAST_TOKENS = 60 * 1024, 10_240, 2048
 MLA_GRAPHS_MIB, GRAPH_MIB, A2A_MIB, A2A_GRAPHS_MIB = 1536, 8, 2048, 1024
 A2A_MOST_TOKENS = 2048
 A2A_WITH_GRAPHS = (None, "none", "deepep", "megamoe", "flashinfer")
-MULTIMODAL_WITH_GRAPHS = (
-    "Glm5Next", "Qwen3_5", "Qwen4Exp", "KimiK3", "KimiK25", "InternS2Mobius", "Muse", "MiniMaxM3", "Cohere2Vision",
-    "PaddleOCRVL",
-)  # fmt: skip
-"""Multimodal classes whose prefill runs in graphs."""
 WITHOUT_PIECES = ("Qwen3NextForCausalLM", "BailingMoeV2_5ForCausalLM")
 """Classes whose prefill early releases do not capture. Source: configs/model_config.py (0.5.10 to 0.5.14)."""
 VISION_DEFAULTS = {"KimiK3": (27, 1024), "Qwen4Exp": (24, 1152)}
@@ -128,22 +123,29 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
         return "full"
     if rules.piecewise_prefill:
         return "piecewise" if _in_pieces(model, args, rules) else ""
+    beside = {
+        "pipeline stages": args.pp_size > 1,
+        "context parallelism": args.dcp_size > 1,
+        "two-batch overlap": args.enable_two_batch_overlap,
+        "expert kernels": args.moe_a2a_backend not in (None, "none"),
+        "data-parallel attention": args.enable_dp_attention and args.dp_size > 1,
+        "latent rows": isinstance(model.attention, LatentKV) and model.attention.indexer is None,
+        "Nemotron-H": model.architecture.startswith("NemotronH"),
+        "Kimi": model.architecture.startswith("Kimi"),
+    }
     off = (
         args.disable_cuda_graph
         or args.disable_prefill_cuda_graph
         or args.platform != "cuda"
-        or args.pp_size > 1
-        or args.dcp_size > 1
-        or args.enable_two_batch_overlap
-        or model.architecture.startswith("Kimi")
         or (model.architecture.startswith("Glm5Next") and not rules.prefill_graphs_of_glm)
         or args.moe_a2a_backend not in A2A_WITH_GRAPHS
         or args.disaggregation_mode == "decode"
+        or any(given and words in rules.no_prefill_graphs for words, given in beside.items())
     )
     if off:
         return ""
-    seen = rules.prefill_graphs_of_images and model.architecture.startswith(MULTIMODAL_WITH_GRAPHS)
-    return "" if model.multimodal and not seen else "breakable"
+    seen = not model.multimodal or model.architecture.startswith(rules.prefill_graphs_of_images)
+    return "breakable" if seen else ""
 
 
 def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:

@@ -286,13 +286,12 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rul
         if dtype == "mxfp8":
             return heads * width + heads * width // 32 + index, words
         return heads * width * DTYPE_BYTES[dtype] + index, words
-    row = attention.kv_lora_rank + attention.qk_rope_head_dim
-    words = f"{row} {short_dtype(dtype)}, whole on every rank"
-    if attention.indexer is not None:
-        index = index_price(attention, args, rules)
-        return _dsa_row(attention, args, dtype, rules) + index, f"{words}, {index} B of index keys"
+    row, index = attention.kv_lora_rank + attention.qk_rope_head_dim, index_price(attention, args, rules)
+    words = f"{row} {short_dtype(dtype)}, whole on every rank" + (f", {index} B of index keys" if index else "")
     if dtype == "fp4_mx_block16":
-        return row // 2 + row // 16, words
+        return row // 2 + row // 16 + index, words
+    if attention.indexer is not None:
+        return _dsa_row(attention, args, dtype, rules) + index, words
     return row * (1 if dtype == "mxfp8" else DTYPE_BYTES[dtype]), words
 
 

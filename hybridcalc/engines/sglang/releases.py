@@ -22,6 +22,14 @@ UNBUFFERED_0_5_14 = JET | {"Lfm2ForCausalLM", "ZayaForCausalLM"}
 UNBUFFERED_0_5_17 = UNBUFFERED_0_5_14 | {LFM2_MOE}
 UNBUFFERED_0_5_18 = UNBUFFERED_0_5_17 | {"InternS2MobiusForConditionalGeneration"}
 
+UNGRAPHED_0_5_15 = frozenset({"expert kernels", "data-parallel attention", "latent rows"})
+UNGRAPHED_0_5_18 = frozenset({"context parallelism", "two-batch overlap"})
+SEEN_0_5_16 = ("Qwen3_5",)
+SEEN_0_5_18 = (*SEEN_0_5_16, "InternS2Mobius", "Muse", "KimiK3", "KimiK25")
+SEEN_0_5_19 = (*SEEN_0_5_18, "Cohere2Vision", "PaddleOCRVL")
+SEEN_0_5_20 = (*SEEN_0_5_19, "Glm5Next")
+SEEN_0_5_22 = (*SEEN_0_5_20, "Qwen4Exp", "MiniMaxM3")
+
 NEW_CLASSES = {
     "0.5.10": ("Lfm2VlForConditionalGeneration",),
     "0.5.13": ("NemotronH_Nano_Omni_Reasoning_V3",),
@@ -92,10 +100,11 @@ class RuleSet(NamedTuple):
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
     Default fraction (fraction.py): ``cards_of_32_gib_raised``: GPUs of 20 to 35 GiB take the chunk of larger ones;
     ``reserve_by_role``: memory is reserved by the role of a disaggregated server; ``post_capture_floor_mib``: where KV
-    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well, and some
-    ``prefill_graphs_of_images``; ``piecewise_prefill``: they are pieces, which fewer launches have,
-    ``piecewise_drafts``: those with drafts do; ``limit_lowers_graphs``: decode graphs are no larger than the
-    request limit; ``drafts_reserve_mib`` for a draft model. ``fa4_on_hopper``: Inkling's backend there.
+    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well, and those of the
+    multimodal classes whose names begin as ``prefill_graphs_of_images``, but not beside ``no_prefill_graphs``;
+    ``piecewise_prefill``: they are pieces, which fewer launches have, ``piecewise_drafts``: those with drafts do;
+    ``limit_lowers_graphs``: decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft
+    model. ``fa4_on_hopper``: Inkling's backend there.
     Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
@@ -161,7 +170,8 @@ class RuleSet(NamedTuple):
     head_in_fp32: tuple[str, ...] = ("Bailing",)
     prefill_graphs: bool = False
     prefill_graphs_of_glm: bool = False
-    prefill_graphs_of_images: bool = False
+    prefill_graphs_of_images: tuple[str, ...] = ()
+    no_prefill_graphs: frozenset[str] = UNGRAPHED_0_5_15
     piecewise_prefill: bool = False
     piecewise_drafts: bool = True
     limit_lowers_graphs: bool = False
@@ -172,7 +182,8 @@ RESULTS = "results of its own classes"
 FRACTION = "server_args.py _handle_gpu_memory_settings"
 ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
-CELL = "model_executor/pool_configurator.py"
+CELL, MULTIMODAL = "model_executor/pool_configurator.py", "configs/model_config.py breakable_cuda_graph"
+BREAKABLE = "server_args.py _disable_breakable_cudagraph_if_incompatible"
 PIECEWISE = "server_args.py _handle_piecewise_cuda_graph"
 GPU_MEMORY = "server_args.py _handle_gpu_memory_settings"
 EXTRA_BUFFER_ARCHS, RADIX_ARCHS = f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS", f"{OVERRIDES} _MAMBA_RADIX_CACHE_ARCHS"
@@ -222,7 +233,8 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.15", "drafts_beside_windows", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.15", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
     Change("0.5.16", RECORDED, True, RESULTS),
-    Change("0.5.16", "prefill_graphs_of_images", True, "configs/model_config.py"),
+    Change("0.5.16", "no_prefill_graphs", UNGRAPHED_0_5_15 | {"context parallelism"}, BREAKABLE),
+    Change("0.5.16", "prefill_graphs_of_images", SEEN_0_5_16, MULTIMODAL),
     Change("0.5.16", "missing_classes", _later_than("0.5.16"), "models/"),
     Change("0.5.16", "extra_buffer_classes", BUFFERED_0_5_14 | {KIMI_LINEAR}, EXTRA_BUFFER_ARCHS),
     Change("0.5.16", "no_buffer_classes", UNBUFFERED_0_5_14, EXTRA_BUFFER_ARCHS),
@@ -232,6 +244,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.16", "reserve_by_role", True, FRACTION),
     Change("0.5.16", "windows_checked", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.17", RECORDED, True, RESULTS),
+    Change("0.5.17", "no_prefill_graphs", UNGRAPHED_0_5_18 | {"latent rows", "Nemotron-H"}, BREAKABLE),
     Change("0.5.17", "missing_classes", _later_than("0.5.17"), "models/"),
     Change("0.5.17", "extra_buffer_classes", BUFFERED_0_5_17, EXTRA_BUFFER_ARCHS),
     Change("0.5.17", "no_buffer_classes", UNBUFFERED_0_5_17, RADIX_ARCHS),
@@ -248,6 +261,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.17", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
     Change("0.5.17", "kv_line_recorded", True, RESULTS),
     Change("0.5.18", RECORDED, True, RESULTS),
+    Change("0.5.18", "no_prefill_graphs", UNGRAPHED_0_5_18, BREAKABLE),
     Change("0.5.18", "missing_classes", _later_than("0.5.18"), "models/"),
     Change("0.5.18", "no_buffer_classes", UNBUFFERED_0_5_18, RADIX_ARCHS),
     Change("0.5.18", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip", "xpu"),
@@ -257,18 +271,23 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.18", "heads_shared_by_dcp", True, f"{CELL} _compute_cell_size"),
     Change("0.5.18", "multimodal_reserve", True, f"{CONFIGURATOR} mm_runtime_reservation_gb"),
     Change("0.5.18", "post_capture_floor_mib", 1536, FRACTION),
+    Change("0.5.18", "prefill_graphs_of_images", SEEN_0_5_18, MULTIMODAL),
     Change("0.5.19", RECORDED, True, RESULTS),
+    Change("0.5.19", "no_prefill_graphs", UNGRAPHED_0_5_18 | {"pipeline stages"}, BREAKABLE),
     Change("0.5.19", "missing_classes", _later_than("0.5.19"), "models/"),
     Change("0.5.19", "extra_buffer_classes", BUFFERED_0_5_19, EXTRA_BUFFER_ARCHS),
     Change("0.5.19", "drafts_in_windows", True, f"{CELL} HybridSWAPoolConfigurator"),
+    Change("0.5.19", "prefill_graphs_of_images", SEEN_0_5_19, MULTIMODAL),
     Change("0.5.19", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
     Change("0.5.20", RECORDED, True, RESULTS),
+    Change("0.5.20", "no_prefill_graphs", UNGRAPHED_0_5_18 | {"pipeline stages", "Kimi"}, BREAKABLE),
     Change("0.5.20", "missing_classes", _later_than("0.5.20"), "models/"),
     Change("0.5.20", "extra_buffer_classes", BUFFERED_0_5_20, EXTRA_BUFFER_ARCHS),
     Change("0.5.20", "unbuffered_platforms", ("xpu",), f"{OVERRIDES} supports_mamba_cache_extra_buffer"),
     Change("0.5.20", "typed_default_is_unset", False, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.20", "rings_of_drafts", False, f"{CONFIGURATOR} _handle_max_mamba_cache"),
     Change("0.5.20", "cards_of_32_gib_raised", True, "arg_groups/memory_hook.py"),
+    Change("0.5.20", "prefill_graphs_of_images", SEEN_0_5_20, MULTIMODAL),
     Change("0.5.21", RECORDED, True, RESULTS),
     Change("0.5.21", "missing_classes", frozenset(), "models/"),
     Change("0.5.21", "extra_buffer_classes", BUFFERED_0_5_21, EXTRA_BUFFER_ARCHS),
@@ -278,6 +297,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.21", "fp4_workspace_priced", False, f"{CELL} _compute_cell_size"),
     Change("0.5.22", RECORDED, True, RESULTS),
     Change("0.5.22", "prefill_graphs_of_glm", True, "arg_groups/cuda_graph_hook.py"),
+    Change("0.5.22", "prefill_graphs_of_images", SEEN_0_5_22, MULTIMODAL),
     Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
     Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
