@@ -63,7 +63,7 @@ def gpu_id(name: str) -> str | None:
 
 def gpus_in_words(count: int) -> str:
     """1 GPU, 8 GPUs."""
-    return f"{count} GPU{'' if count == 1 else 's'}"
+    return f"{count:,} GPU{'' if count == 1 else 's'}"
 
 
 def few_in_words(ranks: int, gpus: str) -> str:

@@ -209,7 +209,8 @@ def execute(arguments: list[str]) -> int:
     except Exception as failure:
         if "--debug" in arguments:
             raise
-        return _report(failure)
+        named = next((word for word in arguments if word in COMMANDS), "")
+        return _report(failure, f"hybridcalc {named}".rstrip())
 
 
 def run(arguments: list[str]) -> int:
@@ -218,15 +219,15 @@ def run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _report(failure: Exception) -> int:
-    """One or two lines on stderr for whatever went wrong."""
+def _report(failure: Exception, command: str) -> int:
+    """One or two lines on stderr for whatever went wrong, in ``command`` where the failure names none."""
     if isinstance(failure, HybridcalcError):
         _complain(failure.message, failure.fix)
         return failure.exit_code
     if isinstance(failure, typer.TyperException) and hasattr(failure, "format_message"):
         message = str(failure.format_message()).strip()
         context = getattr(failure, "ctx", None)
-        command = context.command_path if context is not None else "hybridcalc"
+        command = context.command_path if context is not None else command
         if hasattr(failure, "possibilities"):  # typer's error of an option that does not exist
             message = f"{getattr(failure, 'option_name', '')} is not an option of {command.rpartition(' ')[2]}"
             if near := list(failure.possibilities or ()):

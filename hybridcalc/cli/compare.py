@@ -11,7 +11,7 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
 from hybridcalc.cli.launch_text import launch_of
-from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand, pace_known
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand, mended, pace_known, planned, remedied
 from hybridcalc.cli.prices import prices_of
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
@@ -187,19 +187,18 @@ def _side(
     )
     question = inputs.Question(served, said, {**given, "gpu": known.gpu}, known)
     asked = question.arguments()
-    model = options.model(asked.model.removeprefix("hf://"))
-    answer: Any
     try:
-        answer = served.plan(model, asked.args, question.memory(model, asked.args), work)
-        answer.of_words = question.passed_over(asked)
+        side = planned(question, "", asked._replace(model=asked.model.removeprefix("hf://")), work)
     except MemoryUnknown:
         if given["gpu"] is not None:
             raise  # what it lacks is something else
         raise InputError("nothing names its GPU", fix=f"add --gpu NAME, or --{served.memory_option} SIZE") from None
-    except Refusal as refusal:
-        answer = refusal
+    answer, then = side.answer, None
+    if isinstance(answer, Refusal):
+        answer.fix = remedied(question, side, answer.rule, answer.fix, work)
+        then = mended(question, side, answer.fix, work)
     assumed = ENGINES.assumed(line.launch) or served.newer(asked.args.engine_version)
-    return Ranked(line.label, served, model, asked.args, answer, assumed, _price(line.gpu or gpu, prices))
+    return Ranked(line.label, served, side.model, asked.args, answer, assumed, _price(line.gpu or gpu, prices), then)
 
 
 def _times(sides: list[Ranked], paces: "list[Pace | None]") -> list[Table]:

@@ -28,6 +28,9 @@ log says. live: what binds on a running server. check: deployment files. ratio: 
 weights: memory of weights. `length` is the tokens of a request, prompt and answer. Bytes are whole numbers; a pair
 [low, high] is an estimate; null is unknown. Ask the user for the GPU and the length: never guess them."""
 
+Number = str | float
+"""A figure as a command line has it, 8k or 28.55GiB, or as JSON has it."""
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -58,7 +61,15 @@ def mcp_command() -> None:
             """What a tool answers. Raises ToolError."""
             if name in tools:
                 _check_names(name, arguments, list(signature(tools[name]).parameters))
-            return await super().call_tool(name, arguments, context)
+            try:
+                return await super().call_tool(name, arguments, context)
+            except Exception as error:
+                faults = getattr(error.__cause__, "errors", None)  # of arguments that are not what the schema says
+                if faults is None:
+                    raise
+                wrong = {str(each["loc"][0]): each["msg"] for each in faults()}
+                said = "; ".join(f"{field}: {why[:1].lower()}{why[1:]}" for field, why in wrong.items())
+                raise _refused(f"{name}: {said}") from None
 
     server = Server("hybridcalc", version=hybridcalc.__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     for tool in tools.values():
@@ -70,68 +81,71 @@ def plan(
     launch: str = "",
     model: str = "",
     gpu: str = "",
-    length: str = "",
+    length: Number = "",
     concurrency: int | None = None,
     engine: str = "",
-    weights: str = "",
-    rest: str = "",
-    available: str = "",
+    engine_version: str = "",
+    weights: Number = "",
+    rest: Number = "",
+    available: Number = "",
 ) -> dict[str, Any]:
     """What a server allocates and how many requests it runs at once, with settings that serve better.
 
     `launch` is a whole line (`sglang serve ...`, `vllm serve ...`, `llama-server ...`), or name a `model` and an
-    `engine`. `gpu` is a name, several as 8xh200. `length`: tokens of a request, as 9216 or 8k. Memory that is known:
-    `weights` on a rank, `rest` (SGLang) or `available` (vLLM) for the pools, as 28.55GiB.
+    `engine`; `engine_version` is its release, the newest by itself. `gpu` is a name, several as 8xh200. `length`:
+    tokens of a request, as 9216 or 8k. Memory that is known: `weights` on a rank, `rest` (SGLang) or `available`
+    (vLLM) for the pools, as 28.55GiB.
     """
-    given = _options(
-        gpu=gpu, length=length, concurrency=concurrency, engine=engine, weights=weights, rest=rest, available=available
-    )
-    return _answer("plan", [*_named(model), *given], launch=launch)
+    given = _options(gpu=gpu, length=length, concurrency=concurrency, engine=engine, engine_version=engine_version)
+    sizes = _options(weights=weights, rest=rest, available=available)
+    return _answer("plan", [*_named(model), *given, *sizes], launch=launch)
 
 
 def fit(
     model: str = "",
-    length: str = "",
+    length: Number = "",
     concurrency: int | None = None,
     gpu: str = "",
     engine: str = "",
     price: str = "",
     pace: float | None = None,
     allow: str = "",
-    headroom: str = "",
+    headroom: Number = "",
 ) -> dict[str, Any]:
     """The cheapest GPUs, engine and flags that serve `concurrency` requests of `length` tokens of a model at once.
 
     Without a model: which models fit `gpu`. `gpu` lists those to choose from, as h100,8xh200. `price`: h200=3.5,b200=5.
     `pace`: tokens a second that each request may get. `allow`: accuracy (fewer bits), reuse (no prefix cache).
-    `headroom`: requests to spare, as 10%.
+    `headroom`: requests to spare, as 10%. Combinations that only cost more than those shown are left out.
     """
     of = _options(length=length, concurrency=concurrency, gpu=gpu, engine=engine)
-    return _answer("fit", [*_named(model), *of, *_options(price=price, pace=pace, allow=allow, headroom=headroom)])
+    found = _answer("fit", [*_named(model), *of, *_options(price=price, pace=pace, allow=allow, headroom=headroom)])
+    refused = found.get("refused", [])
+    return found | {"refused": [lost for lost in refused if lost.get("kind") != "dearer"]}
 
 
-def compare(launches: list[str], gpu: str = "", length: str = "") -> dict[str, Any]:
+def compare(launches: list[str], gpu: str = "", length: Number = "") -> dict[str, Any]:
     """Launch lines of any engines side by side, the one with the most requests on a GPU first."""
     return _answer("compare", [*_named(*launches), *_options(gpu=gpu, length=length)])
 
 
-def log(text: str = "", path: str = "", length: str = "", model: str = "") -> dict[str, Any]:
+def log(text: str = "", path: str = "", length: Number = "", model: str = "") -> dict[str, Any]:
     """What a boot log of an engine says happened, and what to set; its text, or the path of the file."""
     return _answer("log", [_source(text, path), *_options(length=length, model=model)], stdin=text)
 
 
-def live(urls: list[str], length: str = "", model: str = "") -> dict[str, Any]:
+def live(urls: list[str], length: Number = "", model: str = "") -> dict[str, Any]:
     """Which pool binds on running servers: http://host:port of each replica, or files of metrics."""
     return _answer("live", [*_named(*urls), *_options(length=length, model=model)])
 
 
-def check(text: str = "", path: str = "", gpu: str = "", length: str = "") -> dict[str, Any]:
+def check(text: str = "", path: str = "", gpu: str = "", length: Number = "") -> dict[str, Any]:
     """Sizing traps in deployment files, with file, line and what to write: the text of one, or a file or folder."""
     return _answer("check", [_source(text, path), *_options(gpu=gpu, length=length)], stdin=text)
 
 
 def ratio(
-    model: str, length: str, tp_size: int | None = None, gpu: str = "", rest: str = "", kv_cache_dtype: str = ""
+    model: str, length: Number, tp_size: int | None = None, gpu: str = "", rest: Number = "", kv_cache_dtype: str = ""
 ) -> dict[str, Any]:
     """SGLang's balanced --mamba-full-memory-ratio for requests of `length` tokens."""
     given = _options(length=length, tp_size=tp_size, gpu=gpu, rest=rest, kv_cache_dtype=kv_cache_dtype)
@@ -161,7 +175,7 @@ def _named(*values: str) -> list[str]:
     return [value for value in values if value]
 
 
-def _options(**values: str | float | None) -> list[str]:
+def _options(**values: Number | None) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value not in ("", None)]
 
 

@@ -140,7 +140,7 @@ def plan_command(
     if axes:
         _sweep(question, axes, work, asked_for)
         return
-    side = _planned(question, "as given", question.arguments(), work)
+    side = planned(question, "as given", question.arguments(), work)
     if emit is not None:
         if not isinstance(side.answer, Refusal) and not at_or_above(side.answer.findings, severity):
             _emit(emit, question, side, work)
@@ -154,7 +154,7 @@ def plan_command(
             more, more_env = inputs.comparison_flags(flags, own, served.flags, served.model_flag)
             more = options.spelt_for(served, more)
             changed = question._replace(launch=question.launch._replace(env=question.launch.env | more_env))
-            sides.append(_planned(changed, flags, changed.arguments(more), work, side))
+            sides.append(planned(changed, flags, changed.arguments(more), work, side))
         _compare(question.engine, sides, asked_for)
         return
     _answer(question, side, work, asked_for, severity)
@@ -169,7 +169,7 @@ class Side(NamedTuple):
     answer: "Answer | Refusal"
 
 
-def _planned(
+def planned(
     question: inputs.Question, flags: str, asked: inputs.Asked, work: Workload, first: Side | None = None
 ) -> Side:
     """The plan, or the refusal of the engine or of its memory."""
@@ -188,15 +188,15 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
     """One plan, or why it does not start; exits with 1 for that, and for findings at or above ``severity``."""
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
-        answer.fix = _remedies(question, side, answer.rule, answer.fix, work)
+        answer.fix = remedied(question, side, answer.rule, answer.fix, work)
         remarks += [found.message for found in question.passed_over(side.asked)]
-        then = partial(_mended, question, side, answer.fix, work)
+        then = partial(mended, question, side, answer.fix, work)
         view = partial(refusal_view, engine, f"{side.asked.model} on {engine.title}", answer, remarks, then)
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
 
     doubts = (
-        doubt._replace(fix=_remedies(question, side, doubt.rule, doubt.fix, work)) for doubt in answer.rest.undecided
+        doubt._replace(fix=remedied(question, side, doubt.rule, doubt.fix, work)) for doubt in answer.rest.undecided
     )
     answer.rest = answer.rest._replace(undecided=tuple(doubts))
     pace, unknown = pace_known(engine, answer)
@@ -249,14 +249,14 @@ def _emit(form: str, question: inputs.Question, side: Side, work: Workload) -> N
     answers.write_out(form, of_launch(engine, side.asked.args, launch, card, typed), work, question.known)
 
 
-def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":
+def mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":
     """The plan with what a refusal says to write; None where that is no flag, or does not start either."""
     if not isinstance(fix, Write) or not fix.flag:
         return None
     return _changed(question, side, work, lambda args: question.engine.changed(args, f"{fix.flag} {fix.value}"))
 
 
-def _remedies(question: inputs.Question, side: Side, rule: str, fix: str, work: Workload) -> str:
+def remedied(question: inputs.Question, side: Side, rule: str, fix: str, work: Workload) -> str:
     """What would start on the same GPUs, where the memory follows from them; else the ``fix`` as it is."""
     if question.known.gpu is None or isinstance(fix, Write):
         return fix
@@ -279,7 +279,7 @@ def _changed(question: inputs.Question, side: Side, work: Workload, change: Call
     """The plan with changed arguments; None where there is none."""
     with suppress(HybridcalcError):
         asked = side.asked._replace(args=change(side.asked.args))
-        answer = _planned(question, "", asked, work, side).answer
+        answer = planned(question, "", asked, work, side).answer
         return None if isinstance(answer, Refusal) else answer
     return None
 

@@ -25,7 +25,8 @@ LONGEST_LABEL = 16
 class Ranked(NamedTuple):
     """A plan, or why there is none: what it is called, its engine, model and arguments (None where nobody knows).
 
-    ``assumed``: that the release is another than the launch's own; ``price``: of a GPU an hour, of all or of none.
+    ``assumed``: that the release is another than the launch's own; ``price``: of a GPU an hour, of all or of none;
+    ``then``: of what does not start, the plan with what its refusal says to write.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Ranked(NamedTuple):
     answer: Answer | Refusal
     assumed: str = ""
     price: float | None = None
+    then: Answer | None = None
 
     @property
     def cost(self) -> float:
@@ -182,7 +184,7 @@ def compared_view(
         who = f"{best.label} runs" if len(alike) == 1 else f"{best.label} and {len(alike) - 1} alike run"
         headline = f"{who} the most {'on a GPU' if best.price is None else 'for its price'}: {counted(plan)}"
     started = [(side.label, side.plan) for side in sides if side.plan is not None]
-    meaning = [f"on {best.gpus} GPUs"] if best.gpus > 1 and plan is not None else []
+    meaning = _best_mended(sides) if plan is None else [f"on {best.gpus} GPUs"] if best.gpus > 1 else []
     meaning += [f"{len(started)} of {len(sides)} start"] if 0 < len(started) < len(sides) else []
     if best.price is not None and best.each is not None:
         meaning.append(f"{best.cost:,.2f} an hour, {best.each:,.4f} a request")
@@ -195,11 +197,7 @@ def compared_view(
     said = list(dict.fromkeys(side.assumed for side in sides if side.assumed))
     said += [] if plan is None or plan.workload.lengths else [NO_LENGTH]
     said += _likelier(best, sides)
-    said += [
-        f"{side.label}: {side.answer.message}{'; ' + side.answer.fix if side.answer.fix else ''}"  # type: ignore[union-attr]
-        for side in (sides[number] for number in order)
-        if side.plan is None
-    ]
+    said += [_refused(sides[number]) for number in order if sides[number].plan is None]
     said += [f"{label} is left out: {reason}" for label, reason in skipped]
     return View(
         "Launch lines compared",
@@ -216,6 +214,23 @@ def compared_view(
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},
     )
+
+
+def _refused(side: Ranked) -> str:
+    """What stops a side, what to write instead, and what it then serves."""
+    refusal: Any = side.answer
+    then = "" if side.then is None else f": {counted(side.then)}"
+    return f"{side.label}: {refusal.message}{'; ' + refusal.fix if refusal.fix else ''}{then}"
+
+
+def _best_mended(sides: Sequence[Ranked]) -> list[str]:
+    """Of sides that do not start, the one that serves the most with what its refusal says to write."""
+    mended = [(each, each.then) for each in sides if each.then is not None]
+    if not mended:
+        return []
+    side, then = max(mended, key=lambda pair: pair[0]._replace(answer=pair[1], args=pair[1].args).worth)
+    fix: Any = getattr(side.answer, "fix", "")
+    return [f"{side.label} with {fix.flag} {fix.value}: {counted(then)}"]
 
 
 def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:

@@ -14,7 +14,7 @@ from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
-from hybridcalc.hardware import MOST_GPUS, gpu_id
+from hybridcalc.hardware import MOST_GPUS, gpu_id, gpus_in_words
 from hybridcalc.speed.plans import rate_text
 
 DEFAULT_TOP = 4
@@ -141,7 +141,7 @@ class Fit:
         """Every other hardware with an engine and a checkpoint, the nearest to an answer first."""
         shown = {made.candidate.group(self.question) for made in self.deployments}
         beyond = [
-            Lost(made.candidate, "dearer", f"takes {made.gpus:,} GPUs", gpus=made.gpus)
+            Lost(made.candidate, "dearer", f"takes {gpus_in_words(made.gpus)}", gpus=made.gpus)
             for made in self.found.deployments[self.top :]
         ]
         best: dict[tuple[str, ...], Lost] = {}

@@ -43,6 +43,7 @@ from hybridcalc.fitting.candidates import (
 )
 from hybridcalc.fitting.pace import at_pace, unknown_rates
 from hybridcalc.fitting.question import Question, Served
+from hybridcalc.hardware import gpus_in_words
 from hybridcalc.units import GIB
 
 MOST_REQUESTS = 10**12
@@ -140,7 +141,7 @@ class Search:
     def _waiting(self) -> Iterator[Lost]:
         """Candidates that cost more than what was found, whatever they come to."""
         for key, _, candidate, _ in self._heap:
-            yield Lost(candidate, "dearer", f"takes {key[1]:,} GPUs or more", gpus=key[1])
+            yield Lost(candidate, "dearer", f"takes {gpus_in_words(key[1])} or more", gpus=key[1])
 
     def _candidates(self) -> Iterator[Candidate]:
         question = self.question
@@ -208,7 +209,7 @@ class Search:
         else:
             least = self._key(candidate, MOST_REQUESTS, shape.risk)
             if least is None:
-                self._lose(candidate, "gpus", f"takes {shape.ranks:,} GPUs or more", gpus=shape.ranks)
+                self._lose(candidate, "gpus", f"takes {gpus_in_words(shape.ranks)} or more", gpus=shape.ranks)
             else:
                 self._push(least, candidate, self._narrow, weights)
 
@@ -232,7 +233,7 @@ class Search:
         least = self._key(candidate, each * shape.workers, shape.risk)
         if least is None:
             gpus = self._servers(candidate, each * shape.workers) * shape.ranks
-            self._lose(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+            self._lose(candidate, "gpus", f"takes {gpus_in_words(gpus)} or more", gpus=gpus)
             return
         self._push(least, candidate, self._open)
 
@@ -307,7 +308,7 @@ class Search:
         key = self._key(candidate, each * shape.workers, worst(shape.risk, change.risk))
         if key is None:
             gpus = self._servers(candidate, each * shape.workers) * shape.ranks
-            return Lost(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+            return Lost(candidate, "gpus", f"takes {gpus_in_words(gpus)} or more", gpus=gpus)
         return Opened(key, change, args, most, limit)
 
     def _plan(self, candidate: Candidate, found: "Opened", key: Key) -> None:
@@ -325,7 +326,7 @@ class Search:
         if made is None:
             self._lose(candidate, "memory", "at the low end of its memory it does not start")
         elif made.gpus > candidate.offer.most:
-            reason = f"takes {made.gpus:,} GPUs"
+            reason = f"takes {gpus_in_words(made.gpus)}"
             self.lost.append(Lost(candidate, "gpus", reason, gpus=made.gpus, nearest=made))
         elif best is None or made.key < best.key:
             self.best[group] = made

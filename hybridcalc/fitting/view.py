@@ -10,6 +10,7 @@ from hybridcalc.findings import View
 from hybridcalc.fitting.answer import Fit, gpus_text
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import UNLIMITED, FitModels
+from hybridcalc.hardware import gpus_in_words
 
 ROLES = ("state", "kv", "baseline", "scratch", "balanced", "trouble")
 """What tells curves apart."""
@@ -57,7 +58,7 @@ def gpus_picture(fit: Fit, title: str) -> Chart:
         Axis("GPUs", "number", low=0, high=float(most)),
         Axis("requests at once", "number", low=0),
         tuple(series),
-        marks=(Mark(float(fit.deployments[0].gpus), f"{fit.deployments[0].gpus} GPUs"),),
+        marks=(Mark(float(fit.deployments[0].gpus), gpus_in_words(fit.deployments[0].gpus)),),
     )
 
 

@@ -84,14 +84,14 @@ def _lines(path: Path, stream: TextIO) -> Iterator[str]:
 
 def _rows(path: Path, first: str, stream: TextIO, line: int) -> Iterator[tuple[LineOfFile, dict[str, Any]]]:
     """The rows of a CSV file under their names in its first line, in small letters."""
-    names = [name.strip().lower() for name in next(csv.reader([first + stream.readline(LARGEST_OBJECT)]))]
-    if len(names) < 2:
-        raise InputError(
-            f"{LineOfFile(str(path), line)}: neither JSON nor the header of a CSV file",
-            fix="write one object a line, or all of them in one [...]",
-        )
     rows = csv.reader(_lines(path, stream))
     try:
+        names = [name.strip().lower() for name in next(csv.reader([first + stream.readline(LARGEST_OBJECT)]))]
+        if len(names) < 2:
+            raise InputError(
+                f"{LineOfFile(str(path), line)}: neither JSON nor the header of a CSV file",
+                fix="write one object a line, or all of them in one [...]",
+            )
         for row in rows:
             place = LineOfFile(str(path), line + rows.line_num)
             if len(row) > len(names) or (row and len(row) < len(names)):

@@ -42,6 +42,8 @@ BAD = {
                                "error: --speculative-num-draft-tokens has no effect alone\n"
                                "       add --speculative-algorithm NAME\n"),
     "unknown command": (("ration",), "error: no command 'ration'\n       did you mean `hybridcalc ratio`?\n"),
+    "no value": (("log", "boot.txt", "--expect"),
+                 "error: option '--expect' requires an argument.\n       see `hybridcalc log --help`\n"),
     "no command like it": (("xyzzy",), "error: no command 'xyzzy'\n       see `hybridcalc --help`\n"),
     "no KV to balance": (("ratio", "falcon-mamba-7b", "-L", "8k"),
                          "error: falcon-mamba-7b has no attention layer: "

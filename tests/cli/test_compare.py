@@ -99,3 +99,22 @@ def test_sizes_are_for_all_lines_or_for_each() -> None:
     assert (ran.code, ran.err) == (2, "error: 3 --rest for 2 launches\n       give one for all, or one for each\n")
     ran = run("compare", line, line, "--gpu", "h200,b200", "--price", "b200=5", "-L", "8k")
     assert ran.code == 1 and "line 1, h200 is left out: no price of h200" in ran.out
+
+
+def test_where_none_starts_it_is_said_what_the_fixes_come_to() -> None:
+    """Each line is planned with what its refusal says to write, as `plan` does, and the best of them is named."""
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B -tp 2 --max-num-seqs"
+    answer = run("compare", "-v", "--gpu", "2xl40s", "-L", "32k", f"{line} 4096", f"{line} 2048 --kv-cache-dtype fp8")
+    mended = run("plan", "--gpu", "2xl40s", "-L", "32k", "--", *f"{line} 30 --kv-cache-dtype fp8".split())
+    runs = mended.out.partition("   ")[0].strip()
+    assert answer.code == 1
+    assert answer.out.startswith(f"none of these starts\n  line 2 with --max-num-seqs 30: {runs}\n")
+    assert f"write --max-num-seqs 30: {runs}" in " ".join(answer.out.split())
+
+
+def test_a_refusal_is_mended_as_plan_mends_it() -> None:
+    words = ("--gpu", "l40s", "-L", "32k", "--json")
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B"
+    of_plan = run("plan", *words, "--", *line.split()).document["refusal"]
+    assert of_plan["fix"].startswith("write -tp 2: ")
+    assert run("compare", line, *words).document["sides"][0]["refusal"] == of_plan

@@ -13,6 +13,7 @@ from command_line import run
 pytestmark = pytest.mark.needs("mcp")
 LAUNCH = "sglang serve --model-path moonshotai/Kimi-K3 --tp 8 --kv-cache-dtype fp8_e4m3"
 LINES = [LAUNCH, LAUNCH + " --mamba-radix-cache-strategy extra_buffer_lazy"]
+MANY = ("--gpu", "h100,h200,b300,l40s", "-L", "8192", "-C", "100")
 METRICS = "examples/kimi-k3-metrics.txt"
 LOG = "examples/kimi-k3-boot.log"
 ALIKE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
@@ -61,6 +62,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("weights", {"model": "kimi-k3", "tp": 3}, "'tp' is not an argument of weights: write tp_size"),
     ("plan", {"model": "kimi-k3", "foo": 1}, "'foo' is not an argument of plan: it takes launch, model, gpu, length"),
     ("check", {"txt": "x"}, "write text"),
+    ("plan", {"launch": 5, "gpu": []}, "plan: launch: input should be a valid string; gpu: "),
     ("log", {}, "give either text or path"),
     ("log", {"text": "x", "path": LOG}, "give either text or path"),
 ]
@@ -82,6 +84,8 @@ def answers() -> tuple[list[Any], list[Any]]:
     text = (Path(__file__).resolve().parents[2] / LOG).read_text(encoding="utf-8")
     calls = [(name, arguments) for name, (arguments, _) in ALIKE.items()]
     calls += [(name, arguments) for name, arguments, _ in REFUSED]
+    calls += [("fit", {"model": "qwen3.6-35b-a3b", "gpu": MANY[1], "length": 8192, "concurrency": 100})]
+    calls += [("plan", {"model": "kimi-k3", "gpu": "8xb200", "length": 9216, "engine_version": "0.5.20"})]
     return asyncio.run(_ask([*calls, ("log", {"text": text, "length": "9216"})]))
 
 
@@ -100,6 +104,19 @@ def test_a_tool_answers_with_the_document_of_its_command(
     answer = answers[1][list(ALIKE).index(name)]
     assert not answer.is_error
     assert answer.structured_content == run(name, "--json", *ALIKE[name][1]).document
+
+
+def test_fit_leaves_out_what_only_costs_more(answers: tuple[list[Any], list[Any]]) -> None:
+    """Of all GPUs that is nine tenths of the document."""
+    of_command = run("fit", "qwen3.6-35b-a3b", *MANY, "--json").document
+    assert {lost["kind"] for lost in of_command["refused"]} == {"dearer"}
+    assert answers[1][-3].structured_content == of_command | {"refused": []}
+
+
+def test_a_length_may_be_a_number_and_a_release_is_asked_for(answers: tuple[list[Any], list[Any]]) -> None:
+    of_number = run("plan", "kimi-k3", "--gpu", "8xb200", "-L", "9216", "--engine-version", "0.5.20", "--json").document
+    assert answers[1][-2].structured_content == of_number
+    assert of_number["engine_version"] == "0.5.20"
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
