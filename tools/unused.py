@@ -32,7 +32,6 @@ ALLOWED = {
     "prefill_snapshots": "docs/formulas.md works with it",
     "decode_snapshots": "docs/formulas.md works with it",
     "handover_bytes": "docs/formulas.md works with it",
-    "gib_text": "docs/formulas.md works with it",
     "bytes_per_slot": "public: of a plan",
     "from_command": "public: ServerArgs.from_command and EngineArgs.from_command",
 }

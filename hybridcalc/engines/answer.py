@@ -13,7 +13,6 @@ when more requests of the workload run at once; so is what several of them come 
 memory. An engine has the candidates, and `Serve` says what arguments come to.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cached_property
@@ -21,16 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES, loaded
-from hybridcalc.errors import HybridcalcError, Refusal
+from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import CARE, LENGTH, PREFIX, RISKS, WANTED, Finding, Rule, Suggestion, find
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
     from hybridcalc.findings import BudgetLine, Step
-
-
-_FLAGS = re.compile(r"write ((?:--[a-z][a-z-]* [\w.]+)(?: --[a-z][a-z-]* [\w.]+)*)(?![^,;:])")
-"""A fix that is flags, each with its value."""
 
 
 class SharedFigures:
@@ -112,22 +107,20 @@ class Shown:
 
 
 def _over_memory(name: str, plan: Any, finding: Finding) -> Finding:
-    """A finding whose fix admits other numbers of requests over a memory that is an estimate, with their ends."""
-    match = _FLAGS.match(finding.fix)
-    if match is None or plan.workload.mean_length is None:
+    """A finding whose fix, one value, admits other numbers of requests over an estimated memory, with both ends."""
+    flag, value = finding.mend or ("", "")
+    if not flag or finding.fix != Write(flag, value) or plan.workload.mean_length is None:
         return finding
     engine, rest = ENGINES[name], plan.rest
     try:
-        args = engine.changed(plan.args, match[1])
+        args = engine.changed(plan.args, f"{flag} {value}")
         mended: Any = engine.plan(plan.model, args, rest.again(args) if rest.again is not None else rest, plan.workload)
     except HybridcalcError:
         return finding
     least, most = mended.requests_at_ends
     if least == most or mended.requests == plan.requests:
         return finding
-    said = f"{least:,} to {most:,} run, by what lies beside the weights"
-    begin, rest_of_it = finding.fix[: match.end()], finding.fix[match.end() :]
-    return finding._replace(fix=f"{begin}: {said}{rest_of_it}")
+    return finding._replace(fix=f"{finding.fix}: {least:,} to {most:,} run, by what lies beside the weights")
 
 
 class Answer(Protocol):
