@@ -39,6 +39,8 @@ def test_the_headline_says_how_many_requests_of_a_length_fit() -> None:
     assert "the blocks hold at least 38 requests of 8,192 tokens" in shorter.meaning
     assert "requests of 16,384 tokens are refused: max_model_len is 10,240" in longer.meaning
     assert ("HC155", "--max-model-len 16384") in [(item.rule, item.fix) for item in longer.findings]
+    wanted = published("vllm-015.log", workload=Workload.at(16384, concurrency=50))
+    assert [item.fix for item in wanted.findings if item.rule == "HC155"] == ["--max-model-len 16384"]
 
 
 OUT_OF_MEMORY = """\

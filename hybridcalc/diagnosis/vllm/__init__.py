@@ -297,8 +297,10 @@ def _wanted(
     answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, share: Shared, limit: int | None
 ) -> None:
     """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit`` on
-    a worker.
+    a worker. Requests longer than max_model_len are refused, which is said of their length.
     """
+    if said.length is not None and (workload.mean_length or 0) > said.length:
+        return
     wanted, run, of = share.each, derived.requests, workload.describe()
     least = int(said.concurrency.value) if said.concurrency is not None else None
     if workload.mean_length is None:
