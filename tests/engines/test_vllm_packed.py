@@ -209,6 +209,5 @@ def test_inkling_keeps_convolutions_as_windows() -> None:
     ],
 )
 def test_what_inkling_does_not_start_with(flags: dict[str, Any], error: type[Exception], message: str) -> None:
-    flags = {"draft_layers": 1, **flags} if flags is MTP else flags
     with pytest.raises(error, match=message):
         prepare(INKLING, EngineArgs(**flags))
