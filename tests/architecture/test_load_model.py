@@ -281,4 +281,4 @@ def test_a_size_without_the_parameters_of_a_token_names_the_one_model_that_has_i
 def test_the_nearest_names_are_first_those_that_begin_as_typed() -> None:
     with pytest.raises(ModelNotFound) as refusal:
         load_model("qwen3.5-397b-a")
-    assert refusal.value.fix.startswith("nearest: qwen3.5-397b-a17b, ")
+    assert refusal.value.fix.startswith("nearest: qwen3.5-397b-a17b")

@@ -314,7 +314,7 @@ BAD = {
                     "error: the memory for the pools depends on --mem-fraction-static\n"
                     "       add --mem-fraction-static F, e.g. 0.85\n"),
     "unknown GPU": (("--gpu", "h202", "--weights", "80GiB"),
-                    "error: no GPU 'h202'\n       nearest: h200, l20, h800; or a size\n"),
+                    "error: no GPU 'h202'\n       nearest: h20-96gb, h200, gaudi2, gh200-96gb; or a size\n"),
     "no unit": (("--rest", "28"),
                 "error: --rest 28: 28 bytes are no memory to share\n       write 28GiB if that is meant\n"),
     "another unit": (("--rest", "1KiB"),

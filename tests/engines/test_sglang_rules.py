@@ -394,5 +394,6 @@ def test_findings_of_pools_point_at_each_flag_that_sizes_them() -> None:
         "HC006": ("--linear-replayssm-cache-len", "--enable-linear-replayssm", "--enable-linear-replayssm-spec"),
         "HC010": ("--max-mamba-cache-size", "--mamba-full-memory-ratio"),
         "HC011": ("--max-mamba-cache-size", "--mamba-full-memory-ratio"),
+        "HC025": ("--kv-cache-dtype", "--attention-backend"),
         "HC032": ("--speculative-num-draft-tokens", "--speculative-num-steps", "--speculative-eagle-topk"),
     }
