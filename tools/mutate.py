@@ -44,7 +44,11 @@ MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
 MOST_TESTS = 80
 """Tests tried on one fault, and as many of each of the files nearest to it."""
-OF_TABLES = ("tests/engines/test_releases.py::", "tests/engines/test_flag_bounds.py::")
+OF_TABLES = (
+    "tests/engines/test_releases.py::",
+    "tests/engines/test_flag_bounds.py::",
+    "tests/architecture/test_gguf.py::",
+)
 """Tests that read the tables of modules without running a line of theirs."""
 FIRST, NEAREST = 12, 3
 """Of these so many are tried first, in each of so many test files whose names are most like the module's: they notice

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model, sglang
-from hybridcalc.engines.sglang.fraction import NO_GPU, captured_sizes, prefill_backend, settle_fraction
-from hybridcalc.engines.sglang.releases import RELEASES
+from hybridcalc.engines.sglang.fraction import NO_GPU, by_memory, captured_sizes, prefill_backend, settle_fraction
+from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 
 
 def test_without_a_gpu_the_fraction_is_fixed() -> None:
@@ -21,6 +21,26 @@ def test_aiter_takes_its_share_of_the_fraction_on_amd(name: str, context: int | 
     """MI300X, 8 ranks; Kimi-K3's 12 heads of a rank run on triton."""
     args = sglang.ServerArgs(tp_size=8, platform="hip", context_length=context)
     assert settle_fraction(load_model(name), args, 196_592).fraction == fraction
+
+
+@pytest.mark.parametrize(
+    ("release", "mib", "ranks", "sizes"),
+    [
+        ("0.5.19", 20 * 1024 - 1, 1, (2048, 8)),
+        ("0.5.19", 20 * 1024, 1, (2048, 24)),
+        ("0.5.19", 35 * 1024 - 1, 4, (2048, 80)),
+        ("0.5.19", 35 * 1024, 4, (4096, 160)),
+        ("0.5.20", 20 * 1024, 3, (4096, 48)),
+        ("0.5.20", 24 * 1024, 4, (4096, 160)),
+        ("0.5.23", 60 * 1024, 1, (8192, 256)),
+        ("0.5.23", 160 * 1024, 1, (16_384, 512)),
+    ],
+)
+def test_chunk_and_decode_graphs_go_by_the_memory_of_a_gpu(
+    release: str, mib: int, ranks: int, sizes: tuple[int, int]
+) -> None:
+    """Cards of 20 to 35 GiB had a row of their own before 0.5.20; four ranks have larger graphs."""
+    assert by_memory(sglang.ServerArgs(tp_size=ranks), mib, rules_for(release)[0]) == sizes
 
 
 def test_captured_sizes_grow_coarser() -> None:

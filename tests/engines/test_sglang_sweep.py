@@ -15,7 +15,16 @@ from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.flags import TABLE, from_words
-from hybridcalc.engines.sweep import Point, SweepAxis, count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sweep import (
+    MOST_ROWS,
+    Point,
+    SweepAxis,
+    count_points,
+    mark_front,
+    parse_axis,
+    sweep,
+    sweep_view,
+)
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
 
@@ -208,3 +217,13 @@ def test_the_flags_of_points_that_differ_in_memory_alone_are_read_once(specs: li
     axes, engine = [parse_axis(spec) for spec in specs], ENGINES["sglang"]
     points = list(sweep(engine, axes, arguments, load_model("kimi-k3"), memory=exact_rest, work=AT_9216))
     assert len(points) == 10 * len(set(read)) and len(read) == len(set(read))
+
+
+@pytest.mark.parametrize(("more", "rows"), [(0, MOST_ROWS), (1, 1)])
+def test_every_point_is_a_row_as_long_as_they_are_few(more: int, rows: int) -> None:
+    """Of more points the front alone, here one: all but one have the same requests and fewer tokens."""
+    count = MOST_ROWS + more
+    axis = SweepAxis("rest", tuple(f"{20 + n}" for n in range(count)))
+    points = mark_front([Point((value,), 1, 1000 + n, 10, "kv", "") for n, value in enumerate(axis.values)])
+    view = sweep_view(ENGINES["sglang"], "kimi-k3", [axis], points, AT_9216)
+    assert [len(table.rows) for table in view.tables] == [rows]

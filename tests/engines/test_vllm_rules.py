@@ -348,3 +348,12 @@ def test_offloading_and_events_keep_hybrids_by_release(given: dict[str, Any], of
         return
     with pytest.raises(Refusal, match=off):
         plan(model, args, available_bytes=60 * 2**30)
+
+
+@pytest.mark.parametrize(("replicas", "each"), [(1, 33), (2, 17), (3, 11)])
+def test_what_is_wanted_is_shared_out_among_replicas(replicas: int, each: int) -> None:
+    """33 requests on so many replicas, each rounded up."""
+    args = EngineArgs(max_model_len=8192, max_num_seqs=8, data_parallel_size=replicas)
+    work = Workload.at(8192, concurrency=33)
+    made = vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB, workload=work)
+    assert [found.fix for found in made.findings if found.rule == "HC063"] == [f"write --max-num-seqs {each}"]
