@@ -33,9 +33,10 @@ from hybridcalc.diagnosis.sglang.evidence import (
     kv_sizes,
     largest_page,
     launched,
+    possible_slots,
     sizes_text,
+    slots_per_request,
 )
-from hybridcalc.diagnosis.sglang.held import possible_slots, slots_per_request
 from hybridcalc.diagnosis.sglang.settings import settings_for
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.units import GIB, format_bytes

@@ -4,7 +4,7 @@
     KV token   = (K + V printed) / (tokens + page)       and one page more
 
 A printed figure is an interval ("13.04" GiB is 13.035 to 13.045), so both sizes are intervals; a model fits when its
-exact sizes lie in all of them.
+exact sizes lie in all of them. What a log says of S, and what S may be where it does not, stands here too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.sglang import target_pools
-from hybridcalc.deployment import Workload
+from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.diagnosis import Launched, Question, echoed
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import pipeline_stages, stage_cell
-from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.releases import RELEASES, RuleSet
 from hybridcalc.engines.sglang.sizes import Constants, architecture_constants, slot_and_cell
 from hybridcalc.errors import InputError
+from hybridcalc.formulas import Strategy, admitted_requests
+from hybridcalc.formulas import slots_per_request as slots_of
 from hybridcalc.units import GIB
 
 PAGES = (256, 128, 64, 32, 16, 1)
@@ -328,3 +330,32 @@ def middle(bounds: Range) -> Fraction:
 def between(bounds: Range) -> str:
     """``1,907,000 to 1,928,000 B``."""
     return f"{int(bounds[0]):,} to {int(bounds[1]):,} B"
+
+
+def slots_per_request(case: Case) -> tuple[int | None, str]:
+    """S, and where it is from: the clamp line, or the only S with K // S = R. Unit: slots."""
+    printed, slots, requests = case.boot.count("capped", "slots_per_request"), case.pools.slots, case.pools.requests
+    if printed is not None:
+        return printed, "printed"
+    if slots and requests:
+        fitting = [s for s in CLAMP_VALUES if slots // s == requests]
+        if len(fitting) == 1:
+            return fitting[0], f"the only S with {slots:,} // S = {requests:,}"
+    return None, ""
+
+
+def possible_slots(case: Case) -> None:
+    """Say what S may be, and the requests it admits, where K alone is printed and no flags are known."""
+    slots, pools, derived = case.pools.slots, case.pools, case.derived
+    told = pools.requests or pools.tokens or case.slots_per_request or derived.slots_per_request or derived.requests
+    if not slots or told or case.flags.given:
+        return
+    first = next(rules.version for rules in RELEASES.rule_sets if rules.automatic_strategy)
+    ways = (
+        (slots_of(Strategy.EXTRA_BUFFER).count, f"extra_buffer, what auto mostly takes from {first} on"),
+        (slots_of(Strategy.EXTRA_BUFFER_LAZY).count, "extra_buffer_lazy, or without the overlap scheduler"),
+        (slots_of(Strategy.NO_BUFFER).count, f"no_buffer, what auto takes before {first}"),
+        (slots_of(Strategy.NO_BUFFER, radix_cache=False).count, "without a prefix cache"),
+    )
+    said = "; ".join(f"{each} ({why}): {requests_text(admitted_requests(slots, each))}" for each, why in ways)
+    case.answer.find("HC131", f"S is not printed, and may be {said}", "--command says which")
