@@ -97,8 +97,10 @@ def find_gpu(name_or_size: str) -> Gpu:
     """A GPU by the name, an alias or a label of its preset, or by its size, or several as 8xh200. Raises InputError
     with the nearest names.
     """
-    preset = _preset(name_or_size)
-    several = _SEVERAL.match(name_or_size) if preset is None else None
+    several, gpus = _SEVERAL.match(name_or_size), shipped_gpus()
+    many_of_one = several is not None and _plain(name_or_size[several.end() :]) in gpus
+    preset = None if many_of_one else _preset(name_or_size)
+    several = several if preset is None else None
     rest = name_or_size[several.end() :] if several is not None else ""
     if several is not None and (0 < int(several[1]) <= MOST_GPUS or _preset(rest) is not None):
         count = int(several[1])
@@ -124,7 +126,7 @@ def find_gpu(name_or_size: str) -> Gpu:
         if size <= LEAST_GIB:
             raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {in_gib(name_or_size)}")
         return Gpu(size, f"{size:.4g} GiB as given")
-    gpus, near = shipped_gpus(), _nearest(_plain(name_or_size)[:40])
+    near = _nearest(_plain(name_or_size)[:40])
     some = f"as h100, h200, b200, l40s, rtx-4090 or mi300x: docs/presets.md has the {len(gpus)}"
     known = f"{'nearest: ' + ', '.join(near[:4]) if near else some}; or a size"
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
@@ -204,16 +206,26 @@ def rates_of(name: str) -> Rates:
 
 def _preset(name: str) -> dict[str, Any] | None:
     """A GPU's preset by its name, an alias or a label, or by words around them that change nothing (80GB, SXM2)."""
+    gpus, plain = shipped_gpus(), _plain(name)
+    if plain in gpus:
+        return gpus[plain]
     wanted = _squeezed(name)
-    for gpu in shipped_gpus().values():
-        if wanted in map(_squeezed, (*_names(gpu), *gpu.get("labels", ()))):
-            return gpu
-    named = gpu_of_label(name) if not wanted[:1].isdigit() else None
+    named = _ids().get(wanted) or (gpu_of_label(name) if not wanted[:1].isdigit() else None)
     if named is not None:
-        return shipped_gpus()[named]
+        return gpus[named]
     memory = _SAYS_MEMORY.search(name)
     found = _preset(name[: memory.start()]) if memory is not None and memory.start() else None
     return found if found is not None and memory is not None and _holds(found, memory[1]) else None
+
+
+@cache
+def _ids() -> dict[str, str]:
+    """Names, aliases and labels as they are typed without separators, each with the first preset that has it."""
+    ids: dict[str, str] = {}
+    for gpu in shipped_gpus().values():
+        for name in (*_names(gpu), *gpu.get("labels", ())):
+            ids.setdefault(_squeezed(name), gpu["id"])
+    return ids
 
 
 def _holds(gpu: dict[str, Any], gigabytes: str) -> bool:

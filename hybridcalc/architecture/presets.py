@@ -34,7 +34,7 @@ _TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[
 _TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)"
 _GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$|-(?:ud-)?i?q[0-9]_\w+$"
 """How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``, ``-UD-Q4_K_XL``."""
-_VERSION = r"^([a-z]+(?:-[a-z]+)*-?[0-9]+)\.([0-9]+)(?=-)"
+_VERSION = re.compile(r"([a-z]+(?:-[a-z]+)*-?[0-9]+)\.([0-9]+)(?=-)")
 """The version that a name begins with: people write 3.6 as 36, 3-6 and 3_6."""
 
 
@@ -75,8 +75,9 @@ def _ids_by_stem() -> dict[str, str]:
     for alias, preset_id in _ids_by_alias().items():
         ids.setdefault(re.sub(_QUANTISED, "", alias), preset_id)
     for alias, preset_id in list(ids.items()):
-        for spelt in (r"\1\2", r"\1-\2"):
-            ids.setdefault(re.sub(_VERSION, spelt, alias), preset_id)
+        if version := _VERSION.match(alias):
+            for between in ("", "-"):
+                ids.setdefault(f"{version[1]}{between}{version[2]}{alias[version.end() :]}", preset_id)
     return ids
 
 

@@ -61,7 +61,7 @@ _UNFINISHED = re.compile(rb"(?:-?[0-9][0-9.,_]*|[=:][ ]*'[^'\n]{0,200})\Z")
 _CLOCK = re.compile(rb"[0-9]:[0-9]{2}:[0-9]{2}")
 _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
-_CLOCK = re.compile(rb"(?<![0-9])([01][0-9]-[0-3][0-9])[ T]([0-2][0-9](?::[0-5][0-9]){2})")
+_DATED = re.compile(rb"(?<![0-9])([01][0-9]-[0-3][0-9])[ T]([0-2][0-9](?::[0-5][0-9]){2})")
 
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARKS = {
@@ -216,11 +216,11 @@ def _found(
         raw = bytes(text[start:end])
         words, places = plain(raw)
         found = [(number, one) for number, find in enumerate(lines.find) for one in find(words)]
-        by_alphabet = _by_alphabet(raw)
         told = {(one.record.line, figure) for _, one in found if one.record.told for figure in one.record.figures}
         found = [pair for pair in found if pair[1].record.told or not _is_a_cell(pair[1].record, told)]
         said = {(one.record.line, name) for _, one in found if not one.record.told for name, _ in one.record.figures}
         found = [pair for pair in found if not pair[1].record.told or not _is_said(pair[1].record, said)]
+        by_alphabet = bool(found) and _by_alphabet(raw)
         for number, one in sorted(found, key=lambda pair: pair[1].start):
             record = replace(one.record, line=line + one.record.line - 1, sorted=by_alphabet)
             record = _with_prefix(record, raw, places[one.start])
@@ -248,7 +248,7 @@ def _is_said(record: Record, said: Set[tuple[int, str]]) -> bool:
 def _with_prefix(record: Record, raw: bytes, place: int) -> Record:
     """The statement with the process that vLLM names in front of its line, the rank in that name, and the time."""
     start = max(raw.rfind(b"\n", 0, place), place - 400, 0)
-    clock = next(iter(reversed(_CLOCK.findall(raw, start, place))), None)
+    clock = next(iter(reversed(_DATED.findall(raw, start, place))), None)
     record = record if clock is None else replace(record, clock=b" ".join(clock).decode())
     named = list(_PROCESS.finditer(raw, start, place))
     if not named:

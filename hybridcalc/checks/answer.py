@@ -10,7 +10,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GPU, Memory, Workload
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
-from hybridcalc.findings import MEMORY, Finding, Rule
+from hybridcalc.findings import MEMORY, WANTED, Finding, Rule
 from hybridcalc.units import GIB, parse_bytes
 
 if TYPE_CHECKING:
@@ -55,17 +55,18 @@ def of_each(workload: Workload, copies: int | None, args: Any) -> Workload:
     )
 
 
-def of_all(answered: Answered, workload: Workload, copies: int | None, args: Any) -> Answered:
-    """An answer for one of several copies, whose findings say what is wanted of all of them."""
+def of_all(answered: Answered, engine: Engine, workload: Workload, copies: int | None, args: Any) -> Answered:
+    """An answer for one of several copies: what its findings want of each, behind what is wanted of all."""
     each = of_each(workload, copies, args).concurrency
     if each == workload.concurrency or each is None:
         return answered
-    said = f"{workload.concurrency:,} requests are wanted of {copies:,} replicas, {each:,} of each, "
-    findings = tuple(
-        finding._replace(message=finding.message.replace(f"{each:,} requests are wanted, ", said))
+    of_wanted = {rule.id for rule in engine.rules() if WANTED in rule.needs}
+    said = f"{workload.concurrency:,} requests are wanted of {copies:,} replicas, {each:,} of each"
+    findings = (
+        finding._replace(message=f"{said}: {finding.message}") if finding.rule in of_wanted else finding
         for finding in answered.findings
     )
-    return answered._replace(findings=findings)
+    return answered._replace(findings=tuple(findings))
 
 
 def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answered:

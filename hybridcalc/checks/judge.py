@@ -91,7 +91,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             guessed = bool(words.opened or words.refused)
             copies, each = deployment.replicas, of_each(workload, deployment.replicas, args)
             said = answer(engine, architecture, args, Known() if guessed else known, each)
-            answered = of_all(said, workload, copies, args)
+            answered = of_all(said, engine, workload, copies, args)
         except NotModelled as error:  # that is about this library, not about the deployment
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:

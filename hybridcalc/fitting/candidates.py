@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.deployment import Rest, Workload
+from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.engines.answer import Answer, Change
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.shapes import Shape, fitting_of, nodes_of
@@ -55,6 +55,10 @@ class Deployment:
         fields, self.launches = self.shape.times(servers, fitting_of(self.engine).copies)
         self.args = args.changed(**fields)
         self.one = plan
+
+    def __repr__(self) -> str:
+        gpus = f"{self.gpus} x {self.offer.name}"
+        return f"<{gpus}, {self.engine.title}, {self.shape.ranks} a server: {requests_text(self.requests)}>"
 
     @property
     def engine(self) -> Any:

@@ -381,3 +381,10 @@ def test_a_lines_number_before_a_digit_is_told_by_the_numbers_beside_it(first: s
 def test_a_number_before_a_digit_is_no_lines_where_none_stands_beside_it() -> None:
     assert plain(b"4:1\n5:2\n").text == b"1\n2\n"
     assert plain(b"4:1\n9:2\n").text == b"4:1\n9:2\n"
+
+
+@pytest.mark.parametrize(("clock", "tokens"), [(b"", 58), (b"12:34:56 ", None), (b"2026-11-30 12:34:56 ", None)])
+def test_the_last_figure_of_a_line_is_cut_off_where_a_logger_wrote_it(clock: bytes, tokens: int | None) -> None:
+    """A line without a clock is a quotation, which is whole; a log that ends within a line may have had more digits."""
+    found = [record.count("tokens") for record in scan(io.BytesIO(clock + b"KV Cache is allocated. #tokens: 58"))]
+    assert (found or [None])[0] == tokens

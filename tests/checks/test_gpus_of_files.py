@@ -227,7 +227,7 @@ def test_requests_are_wanted_of_all_replicas(tmp_path: Path, text: str, copies: 
         assert checked.replicas == copies
         told = [item.finding.message for item in checked.findings if item.finding.rule == "HC063"]
         assert ["HC063"] * len(told) == rules
-        said = "10,000 requests are wanted of 4 replicas, 2,500 of each, "
+        said = "10,000 requests are wanted of 4 replicas, 2,500 of each: "
         assert wanted == 400 or copies is None or told[0].startswith(said)
 
 

@@ -269,3 +269,9 @@ def test_a_name_of_the_model_means_all_its_checkpoints_and_one_of_a_checkpoint_t
     name: str, several: bool
 ) -> None:
     assert (len(checkpoints(load_model(name))) > 1) is several
+
+
+def test_a_deployment_says_in_python_what_serves() -> None:
+    found = hybridcalc.fit("nemotron-h-8b", length=8192, concurrency=20, gpu="h100", engine="vllm")
+    first = found.deployments[0]
+    assert repr(first) == f"<{first.gpus} x h100, vLLM, {first.shape.ranks} a server: {first.requests:,} requests>"

@@ -172,12 +172,6 @@ class ServerArgs(Arguments):
         return self.pp_size > 1 and self.disable_overlap_schedule is None
 
     @property
-    def pools_alone(self) -> bool:
-        """Whether only the pools are asked for, as replays do: the scheduler is settled, and no GPU is known."""
-        settled = self.disable_overlap_schedule is not None
-        return settled and self.gpu_memory_mib is None and self.gpu_capability is None
-
-    @property
     def skip_decode_lock(self) -> bool:
         """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
         return is_set(self.env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"))

@@ -74,7 +74,7 @@ def class_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ser
     """The same with what is settled before the strategy is, and that is judged on."""
     if model.architecture.startswith("Inkling"):
         args = _inkling(model.architecture, args, rules)
-    if model.architecture == "MiniCPMSALAForCausalLM" and model.state is not None and not args.pools_alone:
+    if model.architecture == "MiniCPMSALAForCausalLM" and model.state is not None:
         args = args.changed(disable_radix_cache=True)
     args = of_class(model, args, rules)
     return args if rules.automatic_strategy else settle_early(model, args, rules)

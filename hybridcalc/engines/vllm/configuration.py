@@ -35,17 +35,18 @@ LATER_ARGUMENTS = {
     "prefix_cache_retention_interval": "0.29.0",
 }  # fmt: skip
 """Arguments -> the first release that has them, where it is not the oldest known here."""
+_UNSET = EngineArgs()
 
 
 def check_choices(args: EngineArgs, rules: RuleSet) -> None:
     """Raise Refusal for an argument that the release does not have, or a value of one that it does not take: a cache
     mode, the dtype of a state, a KV format.
     """
-    version, given, plain = args.engine_version or rules.version, args.kv_cache_dtype, EngineArgs()
+    version, given = args.engine_version or rules.version, args.kv_cache_dtype
     later = [
         (f"--{name.replace('_', '-')}", first)
         for name, first in LATER_ARGUMENTS.items()
-        if getattr(args, name) != getattr(plain, name)
+        if getattr(args, name) != getattr(_UNSET, name)
     ]
     if given in PACKED:
         later.append((f"--kv-cache-dtype {given}", PACKED[given].first))

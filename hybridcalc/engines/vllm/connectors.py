@@ -7,9 +7,11 @@ not know it. Mirrors vLLM config/vllm.py, SupportsHMA of distributed/kv_transfer
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import EngineArgs
-from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
+from hybridcalc.engines.vllm.releases import RuleSet
 
 MOST_CONNECTORS = 64
 MULTI, OFFLOADING, SIMPLE_OFFLOADING = "MultiConnector", "OffloadingConnector", "SimpleCPUOffloadConnector"
@@ -67,29 +69,30 @@ def keeps_hybrids(name: str, rules: RuleSet) -> bool | None:
     since = KEEP_HYBRIDS.get(name)
     if since is None:
         return False if name in NO_HYBRIDS else None
-    order = RELEASES.versions
-    return order.index(rules.version) >= order.index(since)
+    return not is_later(since, rules.version)
 
 
-def without_hybrids(args: EngineArgs, rules: RuleSet) -> str:
-    """What turns the hybrid manager off, in words: a flag, or a connector that keeps no hybrid caches; "" for none."""
+class Off(NamedTuple):
+    """What turns the hybrid manager off, in words, and what to do about it."""
+
+    what: str
+    fix: str = "leave it out"
+
+
+def without_hybrids(args: EngineArgs, rules: RuleSet) -> Off | None:
+    """The flag, or the connector that keeps no hybrid caches; None where the hybrid manager stays on."""
     if args.disable_hybrid_kv_cache_manager:
-        return "--disable-hybrid-kv-cache-manager"
+        return Off("--disable-hybrid-kv-cache-manager")
     if args.kv_events_config is not None and rules.events_without_hybrids:
-        return "--kv-events-config"
-    asked = args.disable_hybrid_kv_cache_manager is False
+        return Off("--kv-events-config")
+    asked, opting_in = args.disable_hybrid_kv_cache_manager is False, "--no-disable-hybrid-kv-cache-manager"
     if args.kv_transfer_config is not None and rules.connectors_opt_in and not asked:
-        return "--kv-transfer-config without --no-disable-hybrid-kv-cache-manager"
-    found = next((name for name in connectors(args) if keeps_hybrids(name, rules) is False), "")
-    if found and found == _offloading(args):
-        lmcache = "--kv-offloading-backend lmcache"
-        return f"{lmcache if found == OFFLOADING_TO_LMCACHE else '--kv-offloading-size'} ({found})"
-    return f"{found} of --kv-transfer-config" if found else ""
-
-
-def instead_of(off: str) -> str:
-    """What to do about that."""
-    if off.endswith("--no-disable-hybrid-kv-cache-manager"):
-        return "add --no-disable-hybrid-kv-cache-manager"
-    own = ", or install an lmcache package whose own connector keeps hybrids" if OFFLOADING_TO_LMCACHE in off else ""
-    return f"leave it out{own}"
+        return Off(f"--kv-transfer-config without {opting_in}", f"add {opting_in}")
+    found = next((name for name in connectors(args) if keeps_hybrids(name, rules) is False), None)
+    if found is None:
+        return None
+    lmcache = found == OFFLOADING_TO_LMCACHE
+    fix = f"leave it out{', or install an lmcache package whose own connector keeps hybrids' if lmcache else ''}"
+    if found == _offloading(args):
+        return Off(f"{'--kv-offloading-backend lmcache' if lmcache else '--kv-offloading-size'} ({found})", fix)
+    return Off(f"{found} of --kv-transfer-config", fix)

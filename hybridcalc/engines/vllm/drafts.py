@@ -111,13 +111,14 @@ def groups_of(
     if not own:
         return *form_groups(counts, block=pages.block, mamba_block=pages.mamba_block, page=page), pages
     if DRAFT_WINDOW in own and args.decode_context_parallel_size > 1:
-        raise _refusal("windows of a draft model do not run under context parallelism")
+        raise _refusal("windows of a draft model do not run under context parallelism", "use another draft model")
     rows = {kind: kv_bytes_per_token(draft, args, model_dtype) for kind, (_, draft) in own.items()}
     sizes = dict.fromkeys(counts, page) | {kind: pages.block * row for kind, row in rows.items()}
     page = max(sizes.values())
     if page % pages.page and isinstance(model.attention, LatentKV):
         raise _refusal(
-            f"the draft's page of {page:,} B is no multiple of the {pages.page:,} B of latent rows, which nothing pads"
+            f"the draft's page of {page:,} B is no multiple of the {pages.page:,} B of latent rows, which nothing pads",
+            "use another draft model, or another --kv-cache-dtype",
         )
     layers = counts | {kind: count for kind, (count, _) in own.items()}
     groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
@@ -126,11 +127,5 @@ def groups_of(
     return longest, paddings, pages._replace(draft_bytes=rows.get(DRAFT, 0))
 
 
-def _refusal(reason: str) -> Refusal:
-    return Refusal(
-        reason,
-        stage="layout+groups",
-        rule="HC049",
-        fix="use another draft model, or another --kv-cache-dtype" if "page" in reason else "use another draft model",
-        flag="--speculative-config",
-    )
+def _refusal(reason: str, fix: str) -> Refusal:
+    return Refusal(reason, stage="layout+groups", rule="HC049", fix=fix, flag="--speculative-config")

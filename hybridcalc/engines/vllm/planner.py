@@ -135,19 +135,19 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
     layout = resolve_layout(args, rules, backend)
-    off = ""
+    off = None
     if args.moves_kv or args.disable_hybrid_kv_cache_manager:
         from hybridcalc.engines.vllm import connectors
 
         off = connectors.without_hybrids(args, rules)
-    if off and state and backend is not None:
+    if off is not None and state and backend is not None:
         raise Refusal(
-            f"{off} turns the hybrid manager off, which alone keeps states beside attention",
+            f"{off.what} turns the hybrid manager off, which alone keeps states beside attention",
             stage="layout+groups",
             rule="HC052",
-            fix=connectors.instead_of(off),
+            fix=off.fix,
         )
-    whole_kv = kind.ignores_window or (off and model.attention_layers)
+    whole_kv = kind.ignores_window or (off is not None and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
@@ -159,7 +159,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         unit = packed.stride_unit(index, backend, pages, rules)
         paddings: tuple[Padding, ...] = ()
     elif kind.conv_windows:
-        windows.check(original, args, model_dtype, draft_layers, off)
+        windows.check(original, args, model_dtype, draft_layers, off.what if off is not None else "")
         whole, paddings = windows.groups_of(original, args, layers, DTYPE_BYTES[model_dtype])
         longest = max(group.block for group in whole if group.kind in layers)
         pages = pages._replace(block=longest, page=whole[0].page, attention_page=whole[0].page)
