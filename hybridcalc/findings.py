@@ -74,7 +74,8 @@ class Rule(NamedTuple):
     ``needs``: the figures without which it cannot be judged; ``asks``: the same of one launch, where its flags decide
     it, None where they leave nothing to judge. ``place``: the flags that a finding is about, of which the first that is
     given counts. ``rests_on``: the flags that a finding follows from, None for all. ``choice``: its fix is one of
-    several, left to whoever reads it. ``settles``: rules that are left out where this one has spoken.
+    several, left to whoever reads it. ``settles``: rules that are left out where this one has spoken. ``given``: the
+    argument without which it has nothing to say.
     """
 
     id: str
@@ -89,18 +90,22 @@ class Rule(NamedTuple):
     rests_on: frozenset[str] | None = None
     choice: bool = False
     settles: tuple[str, ...] = ()
+    given: str = ""
 
     def needs_of(self, plan: Any) -> Needs | None:
         """The figures it needs of a launch, whose plan is not sized yet; None where there is nothing to judge."""
+        if self.given and self.given not in vars(plan.args):
+            return None
         return self.needs if self.asks is None else self.asks(plan)
 
 
 def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] = ()) -> tuple[Finding, ...]:
     """Every trap a plan walks into, and what is ``known`` already, that first and errors before all."""
+    given, lengths = vars(plan.args), plan.workload.lengths
     said = [
         (rule, Finding.made(rule.id, rule.severity, message, fix))
         for rule in rules
-        if rule.check is not None
+        if rule.check is not None and (not rule.given or rule.given in given) and (lengths or LENGTH not in rule.needs)
         for message, fix in rule.check(plan)
     ]
     told = {other for rule, _ in said for other in rule.settles}
@@ -135,10 +140,17 @@ class Step(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a fraction becomes the nearest float."""
-        found = self._asdict()
-        if type(value := self.value) is Fraction:
-            found["value"] = value.numerator if value.denominator == 1 else float(value)
-        return found
+        symbol, formula, with_numbers, value, unit, source = self
+        if type(value) is Fraction:
+            value = value.numerator if value.denominator == 1 else float(value)
+        return {
+            "symbol": symbol,
+            "formula": formula,
+            "with_numbers": with_numbers,
+            "value": value,
+            "unit": unit,
+            "source": source,
+        }
 
 
 class BudgetLine(NamedTuple):

@@ -21,7 +21,6 @@ from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.sglang.settings import is_unified
 from hybridcalc.engines.sglang.sizes import state_ranks
 from hybridcalc.errors import NotModelled
 
@@ -59,7 +58,7 @@ def subject(
         sizing = _stated(ready, slots, tokens)
         notes += (f"no memory is given: sized for {slots:,} slots and {tokens:,} tokens; --rest sizes as a boot does",)
     pools = allocation(ready, sizing)
-    if is_unified(ready):
+    if ready.unified:
         notes += ("unified memory: slots and KV share one pool; verified are the tensors of pools apart",)
     if len(ready.stages) > 1:
         notes += ("each pipeline stage is verified; the ranks of a stage are alike",)

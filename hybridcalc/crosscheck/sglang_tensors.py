@@ -20,8 +20,7 @@ from hybridcalc.architecture import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, TensorView, contiguous
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_bytes, table_extra
-from hybridcalc.engines.sglang.figures import draft_row_bytes
-from hybridcalc.engines.sglang.kv import DSA_PAGE
+from hybridcalc.engines.sglang.kv import DSA_PAGE, draft_row_bytes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.engines.sglang.sizes import dense_windows, keeps_drafts
 from hybridcalc.units import DTYPE_BYTES

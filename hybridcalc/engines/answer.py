@@ -28,6 +28,38 @@ if TYPE_CHECKING:
     from hybridcalc.findings import BudgetLine, Step
 
 
+def own(value: Any) -> Any:
+    """Plain data of one's own: what a document says of that which several share, and its reader may change."""
+    if type(value) is dict:
+        return {name: own(each) for name, each in value.items()}
+    return [own(each) for each in value] if type(value) is list else value
+
+
+class Preparation:
+    """What is known of a server before memory is counted: the base of an engine's own, a NamedTuple with its model and
+    ``args``.
+
+    What follows from it alone is worked out when it is first asked for, once for all plans that rest on it.
+    """
+
+    @property
+    def typed(self) -> Any:
+        """The arguments as they were given."""
+        return cast(Any, self).args
+
+    @cached_property
+    def asked(self) -> dict[str, Any]:
+        """Those of them that a document says."""
+        return cast("dict[str, Any]", self.typed.given())
+
+    @cached_property
+    def launch(self) -> dict[str, Any]:
+        """The command that asks the engine for them (document.launch_of)."""
+        engine = ENGINES[self.typed.engine]
+        found = loaded("hybridcalc.engines.document").launch_of(engine, cast(Any, self).model, self.asked)
+        return cast("dict[str, Any]", found)
+
+
 class SharedFigures:
     """What follows from an engine's own figures in the same way for all of them."""
 
@@ -211,6 +243,10 @@ class Documented(Answer, Protocol):
 
     engine: str
     promised: tuple[str, ...]
+
+    @property
+    def ready(self) -> Preparation:
+        """What was known before memory was counted."""
 
     @property
     def workers(self) -> int:

@@ -18,13 +18,24 @@ an engine's builds (`builds`) those of the release that these came to.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property, lru_cache
 from importlib import import_module
-from itertools import compress, count, groupby
-from operator import attrgetter, is_not
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast, get_args
+from itertools import groupby
+from operator import attrgetter
+from types import MappingProxyType, ModuleType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+)
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import version_numbers
@@ -36,15 +47,40 @@ if TYPE_CHECKING:
 Own = TypeVar("Own", bound="Arguments")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Arguments:
-    """Base of an engine's arguments: a frozen dataclass under the engine's own names and with its own defaults.
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def arguments(kind: type[Own]) -> type[Own]:
+    """A class of arguments: a frozen dataclass whose defaults stay with the class."""
+    made = dataclass(frozen=True, init=False, eq=False, repr=False)(kind)
+    for each in fields(cast(Any, made)):
+        if each.default_factory is not MISSING:
+            setattr(made, each.name, MappingProxyType(each.default_factory()))
+    made.defaults = {each.name: (at, getattr(made, each.name)) for at, each in enumerate(fields(cast(Any, made)))}
+    return made
 
-    Comparing and printing them stands here once: written by dataclass for sixty fields it costs 3 ms at each start.
-    ``env`` holds environment switches, ``engine_version`` is the release, where one is named.
+
+class Arguments:
+    """Base of an engine's arguments (`arguments`), under the engine's own names and with its own defaults.
+
+    An object holds what was given alone: of ninety arguments a launch gives five, and what is asked of them all, are
+    they allowed, are they the same, costs what those five cost. ``env`` holds environment switches, ``engine_version``
+    is the release, where one is named.
     """
 
     engine: ClassVar[str]
+    defaults: ClassVar[dict[str, tuple[int, Any]]]
+    """The arguments by name: which field it is, and the value where none is given."""
+
+    def __init__(self, *values: Any, **given: Any) -> None:
+        own = self.defaults
+        given = dict(zip(own, values)) | given if values else given  # noqa: B905  the first of them
+        unknown = given.keys() - own.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no argument {sorted(unknown)[0]!r}")
+        vars(self).update({name: value for name, value in given.items() if value is not own[name][1]})
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """What an engine takes out of an argument."""
 
     @classmethod
     def from_command(cls: type[Own], text: str) -> Own:
@@ -68,26 +104,23 @@ class Arguments:
 
     def changed(self: Own, **fields: Any) -> Own:
         """These arguments with some of them changed: as dataclasses.replace, in a fifth of its time."""
-        names, values, _ = _defaults(type(self))
-        made, put = object.__new__(type(self)), object.__setattr__
-        for name, value in zip(names, values(self)):  # noqa: B905  one of each
-            put(made, name, value)
-        for name, value in fields.items():
-            put(made, name, value)
-        if hasattr(made, "__post_init__"):
-            made.__post_init__()
-        return made
+        return type(self)(**(vars(self) | fields))
+
+    def held(self) -> list[tuple[str, Any, Any]]:
+        """Name, value and default of the arguments that were given something else, in the order of the fields."""
+        own = self.defaults
+        found = sorted((own[name][0], name, value) for name, value in vars(self).items()) if vars(self) else ()
+        return [(name, value, own[name][1]) for _, name, value in found]
 
     def given(self) -> dict[str, Any]:
         """The arguments that differ from their defaults, as plain data: what it takes to ask the same again.
 
         Left out is where they were read, which is no argument.
         """
-        names, values, own = _defaults(type(self))
-        held = values(self)
-        found = ((names[at], held[at]) for at in _changed(held, own) if held[at] != own[at])
         return {
-            name: dict(value) if isinstance(value, Mapping) else value for name, value in found if name not in READ_FROM
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value, own in self.held()
+            if value != own and name not in READ_FROM
         }
 
 
@@ -100,12 +133,9 @@ class Bounds:
 
     def __init__(self, kind: type[Arguments]) -> None:
         self._folder = kind.__module__
-        names, _, own = _defaults(kind)
-        checked = [(name, value) for name, value in zip(names, own, strict=True) if name not in ELSEWHERE]
-        self.names = tuple(name for name, _ in checked)
-        self._own = tuple(value for _, value in checked)
-        self._values = attrgetter(*self.names)
-        self._optional = {field.name for field in fields(kind) if type(None) in get_args(field.type)}
+        checked = [each for each in fields(cast(Any, kind)) if each.name not in ELSEWHERE]
+        self.names = tuple(each.name for each in checked)
+        self._optional = {each.name for each in checked if type(None) in get_args(each.type)}
 
     @cached_property
     def flags(self) -> "dict[str, Flag]":
@@ -115,10 +145,10 @@ class Bounds:
 
     def check(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
-        values = self._values(args)
-        for at in _changed(values, self._own):
-            name, value, own = self.names[at], values[at], self._own[at]
-            if (value is None and name in self._optional) or (type(value) is type(own) and value == own):
+        for name, value, own in args.held():
+            if name in ELSEWHERE or (value is None and name in self._optional):
+                continue
+            if type(value) is type(own) and value == own:
                 continue
             flag = self.flags[name]
             if not self._rules.holds(flag, value):
@@ -161,21 +191,41 @@ def uncounted(plan: Any) -> Iterator[tuple[str, str]]:
         yield f"{flag} is not modelled: the memory that it takes or frees is not counted", ""
 
 
-def _changed(values: tuple[Any, ...], own: tuple[Any, ...]) -> Iterator[int]:
-    """Where values are not their defaults themselves: nearly all are, and those cost nothing more."""
-    return compress(count(), map(is_not, values, own))
+Made = TypeVar("Made")
 
 
-_KNOWN: dict[type[Arguments], tuple[tuple[str, ...], Any, tuple[Any, ...]]] = {}
+class Last(Generic[Made]):
+    """What was made last of a model and arguments, for whoever asks the same again: a search, a sweep over memory."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any, dict[str, str], Made] | None = None
+
+    def same(self, model: Any, args: Arguments) -> Made | None:
+        """What it made of the very same; None of values that somebody can have changed within."""
+        last = self._last
+        if last is None or last[0] is not model or not _alike(vars(args), vars(last[1])):
+            return None
+        return last[3] if last[2] == args.env else None  # type: ignore[attr-defined]  # every engine's have them
+
+    def but_for(self, names: Collection[str], model: Any, args: Arguments) -> Made | None:
+        """What it made of the same model and of arguments that differ in these alone, if at all."""
+        last = self._last
+        if last is None or last[0] is not model:
+            return None
+        one, other = ({n: v for n, v in vars(each).items() if n not in names} for each in (args, last[1]))
+        return last[3] if one == other and last[2] == args.env else None  # type: ignore[attr-defined]
+
+    def keep(self, model: Any, args: Any, made: Made) -> Made:
+        """Keep it in place of what was there."""
+        self._last = model, args, dict(args.env), made
+        return made
 
 
-def _defaults(kind: type[Arguments]) -> tuple[tuple[str, ...], Any, tuple[Any, ...]]:
-    """The names of a class of arguments, what reads their values, and the values they have where none is given."""
-    if kind not in _KNOWN:
-        names = tuple(field.name for field in fields(kind))
-        values = attrgetter(*names)
-        _KNOWN[kind] = names, values, values(kind())
-    return _KNOWN[kind]
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the values are the same objects, and none that changes but the environment."""
+    return one.keys() == other.keys() and all(
+        name == "env" or (value is other[name] and not isinstance(value, dict)) for name, value in one.items()
+    )
 
 
 Value = bool | int | str | tuple[str, ...] | frozenset[str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.answer import Documented
+from hybridcalc.engines.answer import Documented, own
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
@@ -31,9 +31,9 @@ FIGURES = (
 
 def plan_document(plan: Documented) -> dict[str, Any]:
     """The whole document of a plan that starts."""
-    figures, engine = plan.engine_figures, ENGINES[plan.engine]
+    figures, engine, ready = plan.engine_figures, ENGINES[plan.engine], plan.ready
     return {
-        **_head(engine, plan.model, plan.args, plan.version),
+        **_head(engine, plan.model, plan.version, ready.asked, ready.launch),
         "starts": True,
         "refusal": None,
         **common_figures(plan),
@@ -53,12 +53,12 @@ def plan_document(plan: Documented) -> dict[str, Any]:
 def common_figures(plan: Documented) -> dict[str, Any]:
     """The figures that every engine's plan has, and what they are of."""
     slot, work, by_stage = plan.slot, plan.workload, plan.kv_bytes_by_stage
-    kv = plan.kv_bytes_per_token
+    kv, state_bytes, each, workers = max(by_stage), slot.state_bytes, plan.concurrency, plan.workers
     return {
-        "requests": plan.requests,
-        "requests_range": None if plan.rest.exact else _range(plan.requests, *plan.requests_at_ends),
-        "requests_per_worker": plan.concurrency,
-        "workers": plan.workers,
+        "requests": each * workers,
+        "requests_range": None if plan.rest.exact else _range(each * workers, *plan.requests_at_ends),
+        "requests_per_worker": each,
+        "workers": workers,
         "gpus": ENGINES[plan.engine].ranks(plan.args),
         "binding": plan.binding,
         "idle_percent": None if plan.idle_percent is None else round(plan.idle_percent, 2),
@@ -69,12 +69,12 @@ def common_figures(plan: Documented) -> dict[str, Any]:
         },
         "slots_per_request": plan.slots_per_request,
         "slots_reason": plan.slots_reason,
-        "state_bytes_per_slot": slot.state_bytes,
+        "state_bytes_per_slot": state_bytes,
         "conv_bytes_per_slot": slot.conv_bytes,
         "ssm_bytes_per_slot": slot.ssm_bytes,
         "kv_bytes_per_token": kv,
         "kv_bytes_per_token_by_stage": by_stage if len(set(by_stage)) > 1 else None,
-        "token_equiv": slot.state_bytes / kv if kv else None,
+        "token_equiv": state_bytes / kv if kv else None,
         "ratio": plan.ratio,
         "fixed_bytes_per_request": plan.fixed_bytes_per_request,
         "marginal_bytes_per_token": ceil(plan.marginal_bytes_per_token),
@@ -89,8 +89,9 @@ def _range(likely: int, *ends: int) -> list[int]:
 def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: Refusal) -> dict[str, Any]:
     """The document of a plan that does not start: the refusal, and what the stages before it settled."""
     settled = {name: value for name, value in refusal.outputs.items() if name not in ("log", "rest")}
+    given = args.given()
     return {
-        **_head(engine, model, args, engine.release(args.engine_version)),
+        **_head(engine, model, engine.release(args.engine_version), given, launch_of(engine, model, given)),
         "starts": False,
         "refusal": {"rule": refusal.rule, "stage": refusal.stage, "reason": refusal.reason, "fix": refusal.fix},
         **dict.fromkeys(FIGURES),
@@ -124,14 +125,15 @@ def launch_named(engine: Engine, model: str, given: dict[str, Any]) -> dict[str,
     return {"argv": argv, "env": dict(given.get("env", {}))}
 
 
-def _head(engine: Engine, model: "Architecture", args: Any, version: str) -> dict[str, Any]:
-    given = args.given()
+def _head(
+    engine: Engine, model: "Architecture", version: str, given: dict[str, Any], launch: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "engine": engine.name,
         "engine_version": version,
         "model": model.name,
-        "launch": launch_of(engine, model, given),
-        "arguments": given,
+        "launch": own(launch),
+        "arguments": own(given),
     }
 
 

@@ -55,10 +55,7 @@ def mended(fix: str, flags: dict[str, Any]) -> dict[str, Any]:
             return {name: value for name, value in changed.items() if name != "engine_version"} | {
                 "engine_version": words[1]
             }
-        read, plain = from_words(words, {})[1], EngineArgs()
-        changed |= {
-            name: getattr(read, name) for name in EngineArgs.__slots__ if getattr(read, name) != getattr(plain, name)
-        }
+        changed |= from_words(words, {})[1].given()
     return changed
 
 

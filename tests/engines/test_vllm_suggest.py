@@ -44,12 +44,8 @@ def changed(args: EngineArgs, flags: str) -> EngineArgs:
     """``args`` with suggested flags behind them, read as the command line reads them: there is nothing else in them."""
     unknown: list[str] = []
     model, read = from_words(flags.split(), {}, unknown=unknown)
-    plain = EngineArgs()
     assert not unknown and not model
-    return replace(
-        args,
-        **{name: getattr(read, name) for name in EngineArgs.__slots__ if getattr(read, name) != getattr(plain, name)},
-    )
+    return args.changed(**read.given())
 
 
 def effect(suggestion: Suggestion) -> tuple[int, int, bool]:

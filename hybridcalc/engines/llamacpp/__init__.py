@@ -9,12 +9,12 @@ common/common.h (b11434).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.engines import names_of_modules
-from hybridcalc.engines.arguments import Arguments, Bounds
+from hybridcalc.engines.arguments import Arguments, Bounds, arguments
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.llamacpp.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
@@ -66,7 +66,7 @@ SPECULATION = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@arguments
 class ContextParams(Arguments):
     """Parameters of a context and of the server around it; lengths in tokens, ``cache_ram_mib`` in MiB.
 

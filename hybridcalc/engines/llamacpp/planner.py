@@ -14,6 +14,7 @@ tools/server/server-context.cpp load_model (b11434).
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.engines.answer import Preparation
 from hybridcalc.engines.llamacpp import (
     BLOCK,
     MOST_SEQUENCES,
@@ -76,8 +77,8 @@ class CellCache(NamedTuple):
         return self.cells * self.streams * self.layers * self.v_row
 
 
-class Prepared(NamedTuple):
-    """What a context allocates. ``copies``: of a state, beside itself; ``r`` and ``s``: elements of a state in a layer;
+class Known(NamedTuple):
+    """What `prepare` settles. ``copies``: of a state, beside itself; ``r`` and ``s``: elements of a state in a layer;
     ``extra``: those of a sequence beside its layers; ``front``: what Ollama made of a launch.
     """
 
@@ -97,6 +98,10 @@ class Prepared(NamedTuple):
     s: int
     extra: int
     front: "Front | None" = None
+
+
+class Prepared(Preparation, Known):
+    """What a context allocates."""
 
     @property
     def sequences(self) -> int:

@@ -9,12 +9,12 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
-from hybridcalc.engines.arguments import Arguments, Bounds, capability_of
+from hybridcalc.engines.arguments import Arguments, Bounds, arguments, capability_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
@@ -45,7 +45,7 @@ OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
 DEFAULT_WINDOW_RATIO = 0.8
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@arguments
 class ServerArgs(Arguments):
     """Arguments of ``python -m sglang.launch_server``; sizes in tokens, slots or requests as the engine counts them."""
 

@@ -250,12 +250,11 @@ def _rings(
     rules: RuleSet,
     replay_active: bool,
 ) -> tuple[Ring, ...]:
-    stage = slot._replace(layers=layers)
     if replay_active:
         slots = pool_slots + 1 if rings_per_slot(model, rules) else rows
-        return verification_rings(model, stage, args, rules, slots=slots) or ()
+        return verification_rings(model, slot._replace(layers=layers), args, rules, slots=slots) or ()
     if args.enable_linear_replayssm:  # the pool asks for no family here, as it does for verification
-        return decode_rings(model, stage, args, slots=pool_slots + 1)
+        return decode_rings(model, slot._replace(layers=layers), args, slots=pool_slots + 1)
     return ()
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
-from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
-from hybridcalc.engines.sglang.kv import KvCell, draft_layers
+from hybridcalc.engines.sglang import ServerArgs
+from hybridcalc.engines.sglang.kv import draft_layers, draft_row_bytes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.sizes import dense_windows, draft_states, family_rule
@@ -106,11 +106,6 @@ def _kv(ready: Prepared, sizing: Sizing, pools: "Allocation") -> BudgetLine:
     return BudgetLine("KV pool", "kv", charged, allocated, why)
 
 
-def draft_row_bytes(cell: KvCell, args: ServerArgs) -> int:
-    """Bytes a token of a sequence takes in the draft model's KV on one rank."""
-    return cell.draft_bytes // args.dcp_size if args.speculative_algorithm in OWN_DRAFT_CELL else cell.draft_bytes
-
-
 def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
     """The draft model's KV: rows for the tokens of all context-parallel ranks."""
     cell, args = ready.cells[0], ready.args
@@ -187,9 +182,7 @@ class Figures(SharedFigures):
     @property
     def marginal_bytes_per_token(self) -> Fraction:
         """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
-        cell = max(self.ready.cells, key=lambda cell: cell.bytes)
-        dcp = self.args.dcp_size
-        return Fraction(cell.bytes - cell.draft_bytes + dcp * draft_row_bytes(cell, self.args), dcp)
+        return self.ready.bytes_per_token
 
     @cached_property
     def capacity(self) -> "Setting":
@@ -204,9 +197,7 @@ class Figures(SharedFigures):
     @property
     def unified(self) -> bool:
         """Whether slots and KV share one pool whose split floats."""
-        from hybridcalc.engines.sglang.settings import is_unified
-
-        return is_unified(self.ready)
+        return self.ready.unified
 
     @property
     def too_long(self) -> bool:
@@ -261,9 +252,7 @@ class Figures(SharedFigures):
     @property
     def slot(self) -> Slot:
         """One state slot on a rank of the heaviest pipeline stage."""
-        slot = self.ready.slot
-        layers = self.ready.stage_slot_bytes * slot.layers // slot.bytes if slot.bytes else 0
-        return Slot(layers * slot.conv_bytes_per_layer, layers * slot.ssm_bytes_per_layer)
+        return self.ready.stage_slot
 
     @property
     def kv_bytes_by_stage(self) -> list[int]:

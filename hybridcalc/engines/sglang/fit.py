@@ -193,7 +193,7 @@ FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "d
 
 def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
     """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
-    ready = shared._replace(args=with_defaults(shared.model, args, shared.rules), typed=args)
+    ready = shared._replace(args=with_defaults(shared.model, args, shared.rules), given=args)
     sizing = start(ready, gib)
     slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     length = work.mean_length

@@ -227,7 +227,7 @@ def _drafts_mib(args: ServerArgs, rules: RuleSet) -> int:
 
 
 SETTLED = (
-    "mem_fraction_static", "chunked_prefill_size", "page_size", "attention_backend", "mamba_radix_cache_strategy",
+    "chunked_prefill_size", "page_size", "attention_backend", "mamba_radix_cache_strategy",
 )  # fmt: skip
 """What a plan says of it beside its own figures."""
 

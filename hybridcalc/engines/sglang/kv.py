@@ -75,6 +75,11 @@ class KvCell(NamedTuple):
         return int(self.price)
 
 
+def draft_row_bytes(cell: KvCell, args: ServerArgs) -> int:
+    """Bytes a token of a sequence takes in the draft model's KV on one rank."""
+    return cell.draft_bytes // args.dcp_size if args.speculative_algorithm in OWN_DRAFT_CELL else cell.draft_bytes
+
+
 def kv_layers(model: Architecture) -> int:
     """Attention layers whose KV SGLang keeps at full length."""
     extra = model.window_layers if model.architecture in FULL_LENGTH_WINDOWS else 0

@@ -13,13 +13,15 @@ A refusal carries what the stages before it had settled.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
-from operator import attrgetter, is_not
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.engines.answer import Preparation, Slot
+from hybridcalc.engines.arguments import Last
 from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_chain, check_together
-from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
+from hybridcalc.engines.sglang.kv import KvCell, Stage, draft_row_bytes, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
     StatePool,
@@ -36,19 +38,11 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
     solve_state_pool_early,
 )
-from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, check_kernels, unbuildable
+from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, check_kernels, shapes, unbuildable, undivided
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
-from hybridcalc.engines.sglang.sizes import (
-    NO_STATE,
-    StateSlot,
-    context_length,
-    family_rule,
-    replayed,
-    replayssm_active,
-    state_slot,
-)
+from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, context_length, family_rule, replayed, replayssm_active
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
-from hybridcalc.errors import Refusal, ShardingError
+from hybridcalc.errors import Refusal
 from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
 
@@ -59,19 +53,13 @@ NO_SLOTS = Slots(0, "no recurrent layer")
 UNBOUNDED_TOKENS = 2**63 - 1
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
-_NAMES = tuple(field.name for field in fields(ServerArgs) if field.name != "env")
-_values = attrgetter(*_NAMES)
-_shape = attrgetter(*(name for name in _NAMES if name not in CHEAP_FIELDS))
 
 
-class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted. ``typed``: the arguments as they are given, ``args``: with what
-    start-up settles of them. ``settled``: outputs of the stage shapes; ``unbuildable``: what
-    will be refused once the memory is.
-    """
+class Known(NamedTuple):
+    """What `prepare` settles."""
 
     model: Architecture
-    typed: ServerArgs
+    given: ServerArgs
     args: ServerArgs
     rules: RuleSet
     choice: Choice
@@ -86,14 +74,52 @@ class Prepared(NamedTuple):
     settled: Mapping[str, Any]
     unbuildable: Unbuildable | None = None
 
+
+class Prepared(Preparation, Known):
+    """All that a plan knows before memory is counted. ``typed``: the arguments as they are given, ``args``: with what
+    start-up settles of them. ``settled``: outputs of the stage shapes; ``unbuildable``: what
+    will be refused once the memory is.
+    """
+
     @property
+    def typed(self) -> ServerArgs:
+        """As in every engine's."""
+        return self.given
+
+    @cached_property
     def limited_windows(self) -> int | None:
         """Tokens of the windows' pool where the request limit sizes it."""
         from hybridcalc.engines.sglang.windows import limited_windows
 
         return limited_windows(self.model, self.args, self.rules, overlap=self.choice.overlap)
 
-    @property
+    @cached_property
+    def resolved(self) -> dict[str, Any]:
+        """What start-up settled of the arguments beside the memory fraction, as far as it is known."""
+        from hybridcalc.engines.sglang.fraction import SETTLED, settled_arguments
+
+        found = settled_arguments(self.model, self.args, self.rules, self.choice)
+        return {name: found[name] for name in SETTLED if found.get(name) is not None}
+
+    @cached_property
+    def stage_slot(self) -> Slot:
+        """One state slot on a rank of the heaviest pipeline stage."""
+        slot = self.slot
+        layers = self.stage_slot_bytes * slot.layers // slot.bytes if slot.bytes else 0
+        return Slot(layers * slot.conv_bytes_per_layer, layers * slot.ssm_bytes_per_layer)
+
+    @cached_property
+    def bytes_per_token(self) -> Fraction:
+        """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
+        cell, dcp = max(self.cells, key=lambda cell: cell.bytes), self.args.dcp_size
+        return Fraction(cell.bytes - cell.draft_bytes + dcp * draft_row_bytes(cell, self.args), dcp)
+
+    @cached_property
+    def unified(self) -> bool:
+        """Whether slots and KV share one pool."""
+        return self.args.enable_unified_memory and len(self.stages) == 1 and not self.stateless
+
+    @cached_property
     def stateless(self) -> bool:
         """Whether no layer keeps a state: all memory is KV, and only KV and the request limit bound the requests."""
         return self.model.state is None
@@ -115,22 +141,21 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
 
     What calls in a row share is kept: a search, a sweep over memory or limits, and whoever asks again.
     """
-    last, values = _LAST.get(0), _values(args)
-    if last is not None and last[0] is model and last[2] == args.env and not any(map(is_not, last[1], values)):
-        return last[3]  # of another memory
+    ready = _LAST.same(model, args)
+    if ready is not None:
+        return ready  # of another memory
     check_arguments(args)
     check_together(args)
     check_chain(args)
-    if last is None or last[0] is not model or last[2] != args.env or _shape(last[3].typed) != _shape(args):
+    ready = _LAST.but_for(CHEAP_FIELDS, model, args)
+    if ready is None:
         ready = _prepare(model, args)
     else:
-        ready = last[3]._replace(args=with_defaults(model, args, last[3].rules), typed=args)
-    _LAST[0] = model, values, dict(args.env), ready
-    return ready
+        ready = ready._replace(args=with_defaults(model, args, ready.rules), given=args)
+    return _LAST.keep(model, args, ready)
 
 
-_LAST: dict[int, tuple[Architecture, tuple[Any, ...], dict[str, str], Prepared]] = {}
-"""What was prepared last, and for what: the model, the arguments' values, and the switches as they were."""
+_LAST = Last[Prepared]()
 
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
@@ -138,7 +163,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     try:
         check_served(rules, model.architecture)
     except Refusal as refusal:
-        refusal.beside = _undivided(model, args)
+        refusal.beside = undivided(model, args)
         raise
     typed, args = args, with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
@@ -148,7 +173,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
         choice = choose_strategy(model, typed, rules)
         check_kernels(model, typed, args)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
-        slot = NO_STATE if model.state is None else _shapes(model, args)
+        slot = NO_STATE if model.state is None else shapes(model, args)
     except Refusal as refusal:
         refusal.outputs = outputs
         raise
@@ -173,7 +198,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rings, active = charged_rings(model, slot, args, rules), replayssm_active(model, args, rules)
     return Prepared(
         model=model,
-        typed=typed,
+        given=typed,
         args=args,
         rules=rules,
         choice=choice,
@@ -363,23 +388,6 @@ def _asked(ready: Prepared, tokens: int) -> tuple[int, int]:
     return asked, min(asked, tokens // 2)
 
 
-def _shapes(model: Architecture, args: ServerArgs) -> StateSlot:
-    try:
-        return state_slot(model, args)
-    except ShardingError as error:
-        refusal = Refusal(error.message, stage="shapes", rule="HC009", fix=error.fix)
-        raise refusal from error
-
-
-def _undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
-    """What a build that does have the class, as vendors ship them, refuses whatever its rules: ranks."""
-    try:
-        _ = NO_STATE if model.state is None else _shapes(model, args)
-    except Refusal as refusal:
-        return (refusal,)
-    return ()
-
-
 def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
     if cell.window_bytes and ready.limited_windows is not None:
         from hybridcalc.engines.sglang.windows import tokens_beside
@@ -409,21 +417,17 @@ def _settled(ready: Prepared, sizing: Sizing) -> "Settled":
 
 
 def _state_outputs(ready: Prepared, state: StatePool) -> dict[str, Any]:
+    per_worker = per_worker_limit(ready.args, ready.rules)
     return {
         "solver_branch": state.branch,
         "max_mamba_cache_size": state.slots,
         "stage_bytes_per_slot": ready.stage_slot_bytes,
-        "ring_fixed_bytes": _fixed_ring(ready),
+        "ring_fixed_bytes": 0 if per_worker is None else ready.rings.per_request * (per_worker + 1),
         "ring_bytes_per_slot": ready.rings.per_slot,
         "priced_state_bytes": state.charged_bytes,
         "priced_intermediate_bytes": state.draft_bytes,
         "rest_after_gib": state.rest_after_gib,
     }
-
-
-def _fixed_ring(ready: Prepared) -> int:
-    per_worker = per_worker_limit(ready.args, ready.rules)
-    return ready.rings.per_request * (per_worker + 1) if per_worker is not None else 0
 
 
 def _size_outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:

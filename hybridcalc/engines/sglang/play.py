@@ -23,7 +23,6 @@ from hybridcalc.engines.play import (
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
-from hybridcalc.engines.sglang.settings import is_unified
 from hybridcalc.engines.sglang.sizes import architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas import STRATEGIES
@@ -47,7 +46,7 @@ def play(model: Architecture, args: ServerArgs, rest: Rest, work: Workload) -> P
     from hybridcalc.engines.sglang import ENGINE
 
     ready, typed = prepare(model, args), args.mamba_radix_cache_strategy
-    if is_unified(ready) or model.state is None or not any(cell.price for cell in ready.cells):
+    if ready.unified or model.state is None or not any(cell.price for cell in ready.cells):
         return None
     constants, ratio = constants_of(ready), f"{ready.args.memory_ratio:g}"
     kv, dtypes = with_own(KV_DTYPES, args.kv_cache_dtype), with_own(STATE_DTYPES, ready.slot.ssm_dtype)

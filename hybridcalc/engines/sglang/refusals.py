@@ -11,8 +11,8 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.sizes import dense_windows, family_rule, keeps_drafts
-from hybridcalc.errors import Refusal, Write
+from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
+from hybridcalc.errors import Refusal, ShardingError, Write
 from hybridcalc.formulas import Strategy
 from hybridcalc.units import rounded_up
 
@@ -94,6 +94,23 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
             states_built=True,
         )
     return None
+
+
+def shapes(model: Architecture, args: ServerArgs) -> StateSlot:
+    """The state slot of a rank. Raises Refusal for ranks that do not share it out."""
+    try:
+        return state_slot(model, args)
+    except ShardingError as error:
+        raise Refusal(error.message, stage="shapes", rule="HC009", fix=error.fix) from error
+
+
+def undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
+    """What a build that does have the class, as vendors ship them, refuses whatever its rules: ranks."""
+    try:
+        _ = NO_STATE if model.state is None else shapes(model, args)
+    except Refusal as refusal:
+        return (refusal,)
+    return ()
 
 
 def check_index(model: Architecture, args: ServerArgs) -> None:

@@ -93,8 +93,8 @@ def _pin_needs(plan: Figures) -> Needs | None:
 
 
 def _allowed_needs(plan: Figures) -> Needs | None:
-    """HC023 has nothing to judge without a limit, and nothing to add to HC002."""
-    return None if plan.args.max_running_requests is None or not _slots_need(plan) else (MEMORY,)
+    """HC023 has nothing to add to HC002."""
+    return (MEMORY,) if _slots_need(plan) else None
 
 
 def _fewer_than_allowed(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -247,11 +247,6 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     )
 
 
-def _fraction_needs(plan: Figures) -> Needs | None:
-    """HC029 judges a fraction by hand alone."""
-    return None if plan.args.mem_fraction_static is None else (MEMORY,)
-
-
 def _little_kept(plan: Figures) -> Iterator[tuple[str, str]]:
     """A fraction by hand that keeps less than half of what the engine's own keeps on this card."""
     args, before = plan.args, plan.rest.before_gib
@@ -387,10 +382,11 @@ RULES: tuple[Rule, ...] = (
          needs=(MEMORY, LENGTH), place=("--mamba-full-memory-ratio",)),
     Rule("HC013", "note", "explicit K is not a multiple of S plus one",
          "Slots beyond a multiple of S admit no request; without one to spare a full pool cannot turn over.",
-         "docs/formulas.md, pin", _not_a_pin, asks=_pin_needs, place=("--max-mamba-cache-size",), choice=True),
+         "docs/formulas.md, pin", _not_a_pin, asks=_pin_needs, place=("--max-mamba-cache-size",), choice=True,
+         given="max_mamba_cache_size"),
     Rule("HC014", "note", "ratio and K both given", "An explicit K wins.", KCC, _two_sizes,
          place=("--mamba-full-memory-ratio",),
-         rests_on=frozenset({"--max-mamba-cache-size", "--mamba-full-memory-ratio"})),
+         rests_on=frozenset({"--max-mamba-cache-size", "--mamba-full-memory-ratio"}), given="max_mamba_cache_size"),
     Rule("HC015", "warning", "declared state dtype is not read",
          "Only some classes read mamba_ssm_dtype; none reads mamba_ssm_cache_dtype; the default is float32.",
          "SGLang configs/mamba_utils.py", _unread_dtype, place=("--mamba-ssm-dtype",)),
@@ -403,21 +399,22 @@ RULES: tuple[Rule, ...] = (
          "SGLang mem_cache/memory_pool.py", _scratch, needs=(MEMORY,)),
     Rule("HC018", "note", "speculation limits requests to 48", "The limit is set when none is given.",
          SPECULATION, _speculative_limit, place=("--speculative-algorithm",),
-         rests_on=frozenset({"--speculative-algorithm", "--max-running-requests"})),
+         rests_on=frozenset({"--speculative-algorithm", "--max-running-requests"}), given="speculative_algorithm"),
     Rule("HC019", "warning", "context parallelism with the default ratio",
          "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio,
-         place=("--dcp-size",)),
+         place=("--dcp-size",), given="dcp_size"),
     Rule("HC020", "warning", "ReplaySSM flag without effect",
          "It serves speculation on KDA models and Qwen and Jet GDN models.",
          "SGLang mem_cache/kv_cache_configurator.py", _inert_replay, asks=_replay_needs,
-         place=("--enable-linear-replayssm-spec",)),
+         place=("--enable-linear-replayssm-spec",), given="enable_linear_replayssm_spec"),
     Rule("HC021", "note", "pipeline parallelism changes S",
-         "Without overlap extra buffers track one slot, not two.", KCC, _pipeline, place=("--pp-size",)),
+         "Without overlap extra buffers track one slot, not two.", KCC, _pipeline, place=("--pp-size",),
+         given="pp_size"),
     Rule("HC022", "error", "requests longer than the context", "Such a request is refused or cut.",
          "SGLang configs/model_config.py", _too_long, needs=(LENGTH,), place=("--context-length",)),
     Rule("HC023", "warning", "requests clamped below --max-running-requests",
          "The server runs what slots and tokens admit, whatever limit is asked for.", KCC, _fewer_than_allowed,
-         needs=(MEMORY,), asks=_allowed_needs, place=("--max-running-requests",)),
+         needs=(MEMORY,), asks=_allowed_needs, place=("--max-running-requests",), given="max_running_requests"),
     Rule("HC024", "error", "model class unknown to the version", "Older releases have no class for newer models.",
          "SGLang models/"),
     Rule("HC025", "error", "attention without a kernel", "Not every backend has one for a GPU, a KV dtype, drafts.",
@@ -433,11 +430,11 @@ RULES: tuple[Rule, ...] = (
          "SGLang layers/attention/qsa/config.py", place=("--qsa-indexer-dtype",)),
     Rule("HC029", "note", "little memory is kept beside the pools",
          "Activations and graphs come out of what the fraction leaves; the engine's own follows from the card.",
-         "SGLang arg_groups/memory_hook.py", _little_kept, needs=(MEMORY,), asks=_fraction_needs,
-         place=("--mem-fraction-static",)),
+         "SGLang arg_groups/memory_hook.py", _little_kept, needs=(MEMORY,),
+         place=("--mem-fraction-static",), given="mem_fraction_static"),
     Rule("HC030", "warning", "memory that is not modelled",
          "LoRA adapters take memory, offloaded layers and experts free some; a plan counts neither.",
-         "docs/engines.md", uncounted),
+         "docs/engines.md", uncounted, given="uncounted"),
     Rule("HC031", "warning", "KV that is not known",
          "auto follows the quantization_config of the checkpoint; a draft model keeps KV of its own.",
          "SGLang mem_cache/kv_cache_dtype.py, mem_cache/kv_cache_configurator.py",
@@ -445,6 +442,6 @@ RULES: tuple[Rule, ...] = (
     Rule("HC032", "warning", "draft tokens do not fit steps and branches",
          "With one branch a step they are the steps and 1, whatever is typed.", SPECULATION,
          lambda plan: draft_numbers(plan.args), place=(DRAFTS, STEPS, BRANCHES),
-         rests_on=frozenset({STEPS, BRANCHES, DRAFTS})),
+         rests_on=frozenset({STEPS, BRANCHES, DRAFTS}), given="speculative_algorithm"),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -91,12 +91,8 @@ class Plan(Shown, Figures):
     @property
     def _settled(self) -> dict[str, Any]:
         """What start-up settled of the arguments, as far as it is known."""
-        from hybridcalc.engines.sglang.fraction import SETTLED, settled_arguments
-
-        ready = self.ready
-        found = settled_arguments(self.model, ready.args, ready.rules, ready.choice)
-        found["mem_fraction_static"] = self.rest.fraction or self.args.mem_fraction_static
-        return {name: found[name] for name in SETTLED if found.get(name) is not None}
+        fraction = self.rest.fraction or self.args.mem_fraction_static
+        return ({} if fraction is None else {"mem_fraction_static": fraction}) | self.ready.resolved
 
     @property
     def intervals(self) -> dict[str, Any]:

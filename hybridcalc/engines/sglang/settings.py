@@ -110,7 +110,7 @@ def settle(label: str, flags: str, ready: Prepared, sizing: Sizing, length: Frac
     slots, tokens = sizing.state.slots, sizing.tokens * ready.args.dcp_size
     limit = min(sizing.asked, sizing.tokens // 2)
     setting = weigh(label, flags, slots, tokens, ready.slots.count, length, ready.args, limit=limit)
-    if is_unified(ready):
+    if ready.unified:
         held = unified_requests(ready, sizing, length)
         binding = "state" if setting.state_requests <= held else "kv"
         if limit < min(setting.state_requests, held):
@@ -324,11 +324,6 @@ def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int
     if slots_per_request and requests == slots // slots_per_request:
         return "state"
     return "kv" if requests == tokens // 2 else "limit"
-
-
-def is_unified(ready: Prepared) -> bool:
-    """Whether slots and KV share one pool."""
-    return ready.args.enable_unified_memory and len(ready.stages) == 1 and not ready.stateless
 
 
 def unified_bytes(ready: Prepared, sizing: Sizing) -> int:

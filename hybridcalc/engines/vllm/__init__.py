@@ -9,13 +9,13 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines import names_of_modules
-from hybridcalc.engines.arguments import Arguments, Bounds, capability_of
+from hybridcalc.engines.arguments import Arguments, Bounds, arguments, capability_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.vllm.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
@@ -51,7 +51,7 @@ Source: vLLM config/speculative.py.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@arguments
 class EngineArgs(Arguments):
     """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
 

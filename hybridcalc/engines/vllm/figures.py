@@ -282,9 +282,10 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
     ready, count, per_block = plan.ready, plan.running.requests, plan.bytes_per_block
     lengths = plan.workload.lengths or ((plan.sizing.length, 1),)
     requests = sum(number for _, number in lengths)
-    states = padding = kv = short = Fraction(0)
+    states = padding = kv = short = held = 0  # all of them over ``requests``
     for group in ready.groups:
-        blocks = Fraction(sum(blocks_held(group, tokens, ready.held) * n for tokens, n in lengths), requests) * count
+        blocks = sum(blocks_held(group, tokens, ready.held) * n for tokens, n in lengths) * count
+        held += blocks
         short += blocks * (per_block - group.bytes)
         if group.kind in STATES:
             own = ready.embedded_bytes if group.kind == EMBEDDED else ready.state_bytes
@@ -292,24 +293,25 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
             padding += blocks * group.layers * (group.page - own)
         else:
             kv += blocks * group.bytes
-    used = plan.running.blocks_each * count
-    free = (plan.usable_blocks - used) * per_block
+    free = plan.usable_blocks * requests - held
     lines = [
         ("states", "state", states, f"{count:,} requests x {plan.fixed_blocks or 'growing'} blocks of states"),
         ("state padding", "scratch", padding, f"{plan.padding_pct:.2f} % of a state, to fill its page"),
         ("KV", "kv", kv, f"whole blocks of {plan.attn_block_size:,} tokens"),
         ("empty layer slots", "other", short, f"groups of fewer than {max(plan.group_sizes)} layers"),
-        ("free blocks", "other", free, _free(int(plan.usable_blocks - used))),
-        ("null block", "other", Fraction(per_block), "block 0 is never handed out"),
+        ("free blocks", "other", free * per_block, _free(free // requests)),
+        ("null block", "other", per_block * requests, "block 0 is never handed out"),
     ]
-    return tuple(line for line in _whole_bytes(lines) if line.allocated_bytes)
+    return tuple(line for line in _whole_bytes(lines, requests) if line.allocated_bytes)
 
 
-def _whole_bytes(lines: list[tuple[str, str, Fraction, str]]) -> Iterator[BudgetLine]:
-    """Lines in whole bytes whose sum is that of the parts: requests of several lengths hold fractions on average."""
-    total, told = Fraction(0), 0
+def _whole_bytes(lines: list[tuple[str, str, int, str]], over: int) -> Iterator[BudgetLine]:
+    """Lines, of sizes ``over`` so many requests, in whole bytes whose sum is that of the parts: requests of several
+    lengths hold fractions on average.
+    """
+    total = told = 0
     for name, kind, size, why in lines:
         total += size
-        whole = int(total) - told
+        whole = total // over - told
         told += whole
         yield BudgetLine(name, kind, whole, whole, why)

@@ -31,6 +31,7 @@ platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (
 beside attention, groups of pages that differ; in drafts.py: draft layers. KV formats of single layers are left out.
 """
 
+from functools import cached_property
 from math import ceil, lcm
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from hybridcalc.architecture import (
     kv_elements_per_token,
     kv_heads_on_rank,
 )
+from hybridcalc.engines.answer import Preparation
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
@@ -349,8 +351,8 @@ def table_row(group: Group, length: int, held: Residency) -> int:
     return blocks_held(group, length, held)
 
 
-class Prepared(NamedTuple):
-    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far.
+class Known(NamedTuple):
+    """What `prepare` settles. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far.
 
     ``stages`` are the groups of each pipeline stage, ``groups`` those of the stage with the largest blocks.
     ``kv_of_checkpoint``: the checkpoint's own quantisation decided the KV dtype. ``embedded_bytes``: of the state of
@@ -381,7 +383,11 @@ class Prepared(NamedTuple):
     kv_of_checkpoint: bool = False
     embedded_bytes: int = 0
 
-    @property
+
+class Prepared(Preparation, Known):
+    """What no memory decides."""
+
+    @cached_property
     def seqs_checked(self) -> bool:
         """Whether max_num_seqs may not exceed the blocks."""
         return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs

@@ -5,10 +5,13 @@ stage that raised it and what the stages before it had settled. Mirrors vLLM con
 v1/core/kv_cache_planning.py, kv_cache_utils.py, config/compilation.py (0.33.0, 0.22.1).
 """
 
+from bisect import bisect_right
 from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.answer import own
+from hybridcalc.engines.arguments import Last
 from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, loglines
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
@@ -50,14 +53,21 @@ from hybridcalc.units import DTYPE_BYTES, GIB
 
 
 def prepare(model: Architecture, args: EngineArgs) -> Prepared:
-    """Everything before memory. Raises Refusal, with the stage and what was settled; InputError for what is no size."""
-    settled: dict[str, Any] = {}
-    log: list[str] = []
+    """Everything before memory, kept for whoever asks the same again, as a sweep over memory does.
+
+    Raises Refusal, with the stage and what was settled; InputError for what is no size.
+    """
+    if (kept := _LAST.same(model, args)) is not None:
+        return kept
+    settled, log = dict[str, Any](), list[str]()
     try:
-        return _prepare(model, args, settled, log)
+        return _LAST.keep(model, args, _prepare(model, args, settled, log))
     except Refusal as refusal:
         refusal.outputs = {**settled, "log": list(log)}
         raise
+
+
+_LAST = Last[Prepared]()
 
 
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
@@ -303,21 +313,12 @@ def usable_bytes(ready: Prepared, available_bytes: int) -> int:
 def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
     """The longest request of at most ``most`` tokens whose blocks fit ``usable_bytes``; 0 where none does."""
     room = usable_bytes // ready.bytes_per_block
-    if ready.blocks_at(1) > room:
-        return 0
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if ready.blocks_at(middle) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return most if ready.blocks_at(most) <= room else max(0, bisect_right(range(most), room, key=ready.blocks_at) - 1)
 
 
 def outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
     """The engine's own figures, under their own names."""
-    found = ready.settled | _sized(ready, sizing)
+    found: dict[str, Any] = own(ready.settled) | _sized(ready, sizing)
     if ready.state and ready.rules.seqs_refused:
         found["cudagraph_mamba_check"] = "ok"
     return found | {"log": log_lines(ready, sizing)}

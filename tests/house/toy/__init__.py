@@ -5,16 +5,16 @@ no module for (crossovers, sweeps, tensors, reuse, words and pictures of its own
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
-from hybridcalc.engines.arguments import Arguments, Bounds
+from hybridcalc.engines.arguments import Arguments, Bounds, arguments
 from hybridcalc.engines.engine import Engine
 
 KNOWN_ENVIRONMENT = frozenset({"TOY_BLOCK"})
 
 
-@dataclass(frozen=True, slots=True)
+@arguments
 class ToyArgs(Arguments):
     """Arguments of ``toy serve``: requests at once, and tokens of a block."""
 
