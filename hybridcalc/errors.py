@@ -27,23 +27,55 @@ class HybridcalcError(Exception):
 class Write(str):
     """A fix that is one value: of ``flag``, or of the flag at fault where that is empty; ``more`` is said behind it."""
 
-    __slots__ = ("flag", "value")
+    __slots__ = ("flag", "more", "value")
 
     flag: str
     value: str
+    more: str
 
     def __new__(cls, flag: str, value: object, more: str = "") -> "Write":
         """The fix as it is said."""
         fix = str.__new__(cls, f"write {flag} {value}{more}" if flag else f"write {value}{more}")
-        fix.flag, fix.value = flag, str(value)
+        fix.flag, fix.value, fix.more = flag, str(value), more
         return fix
+
+    @property
+    def sets(self) -> str:
+        """Its flag as a launch has it; empty where that is the flag at fault."""
+        return f"{self.flag} {self.value}" if self.flag else ""
 
     @staticmethod
     def flags(flags: str, more: str = "") -> str:
         """The fix that sets ``flags``, which may be several; ``more`` is said behind them."""
         flag, _, value = flags.partition(" ")
         one = flag.startswith("--") and value and " " not in value
-        return Write(flag, value, more) if one else f"write {flags}{more}"
+        return Write(flag, value, more) if one else WriteAll(flags, more)
+
+
+class WriteAll(str):
+    """A fix that is several flags (``sets``), as a launch has them; ``more`` is said behind them."""
+
+    __slots__ = ("more", "sets")
+
+    sets: str
+    more: str
+
+    def __new__(cls, flags: str, more: str) -> "WriteAll":
+        """The fix as it is said."""
+        fix = str.__new__(cls, f"write {flags}{more}")
+        fix.sets, fix.more = flags, more
+        return fix
+
+
+def flags_of(fix: str) -> str:
+    """The flags that a fix sets, as a launch has them; empty for one that sets none."""
+    return fix.sets if isinstance(fix, Write | WriteAll) else ""
+
+
+def fix_with(fix: str, told: str) -> str:
+    """A fix with what its flags come to, said behind them."""
+    more = fix.more if isinstance(fix, Write | WriteAll) else ""
+    return f"{fix.removesuffix(more)}{told}{more}"
 
 
 def with_release(release: str) -> str:

@@ -55,6 +55,9 @@ def compare(
         str | None, typer.Option("--available", metavar="SIZE,...", help="vLLM: memory free for the cache on one GPU.")
     ] = None,
     weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE,...", help="Weights on one rank.")] = None,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", metavar="V,...", help="Releases whose rules apply.")
+    ] = None,
     price: Annotated[
         list[str] | None, typer.Option("--price", metavar="GPU=P,...", help="Price of a GPU an hour: ranks by it.")
     ] = None,
@@ -69,8 +72,8 @@ def compare(
 ) -> None:
     """Launch lines side by side, the one with the most requests on a GPU first: what starts, what binds, what idles.
 
-    Where the memory is an estimate, the requests at its low end count. Sizes are one for all lines, or one for each in
-    order. Exits with 1 where a line does not start.
+    Where the memory is an estimate, the requests at its low end count. GPUs, sizes and releases are one for all lines,
+    or one for each in order; one line stands for as many as there are. Exits with 1 where a line does not start.
     """
     asked_for = answers.wanted(form)
     work = inputs.workload_of(length, lengths, concurrency, workload)
@@ -82,15 +85,18 @@ def compare(
         raise InputError(f"{len(lines):,} launches are more than {MOST_SIDES}", fix="name fewer files")
     cards = [name.strip() for text in gpu or [] for name in text.split(",") if name.strip()]
     asked = {"gpu": ",".join(cards) or None, "rest": rest, "available": available, "weights": weights}
-    given = {name: _for_each(name, text, len(lines)) for name, text in asked.items()}
+    asked["engine_version"] = engine_version
+    lines, given = _spread(lines, {name: _values(name, text) for name, text in asked.items()})
     prices = prices_of(price or ())
-    if len({*given["gpu"]}) > 1:
-        lines = [line._replace(label=f"{line.label}, {gpu}") for line, gpu in zip(lines, given["gpu"], strict=True)]
+    served = [ENGINES[line.launch.engine or ENGINES.meant_by(line.launch.words)] for line in lines]
+    for name in ("rest", "available", "weights"):
+        if any(given[name]) and not any(name in engine.options for engine in served):
+            served[0].check_options({name: given[name]})
     sides, skipped = list[Ranked](), list[tuple[str, HybridcalcError]]()
     for number, line in enumerate(lines):
         try:
             sizes = {name: texts[number] for name, texts in given.items()}
-            sides.append(_side(line, sizes.pop("gpu"), sizes, work, prices))
+            sides.append(_side(line, sizes.pop("gpu"), sizes.pop("engine_version"), sizes, work, prices))
         except HybridcalcError as error:
             skipped.append((line.label, error))
     if not sides:
@@ -110,12 +116,36 @@ def compare(
         raise typer.Exit(1)
 
 
-def _for_each(name: str, text: str | None, lines: int) -> list[str | None]:
-    """A value for each line, of one for all or of one for each. Raises InputError for another number of them."""
+def _values(name: str, text: str | None) -> list[str]:
+    """The values of an option, joined by commas. Raises InputError for an option that has none."""
     values = [value.strip() for value in (text or "").split(",") if value.strip()]
-    if len(values) > 1 and len(values) != lines:
-        raise InputError(f"{len(values)} --{name} for {lines} launches", fix="give one for all, or one for each")
-    return [*values] if len(values) > 1 else [next(iter(values), None)] * lines
+    if text is not None and not values:
+        raise InputError(f"--{name.replace('_', '-')} has no value", fix="give one for all lines, or one for each")
+    return values
+
+
+def _spread(lines: list[Line], asked: dict[str, list[str]]) -> tuple[list[Line], dict[str, list[str | None]]]:
+    """The launches and a value of each option for each of them, of one for all or of one for each; a single launch is
+    compared with itself. Labels say GPUs and releases that differ. Raises InputError for another number of values.
+    """
+    alone, most = len(lines) == 1, max(len(values) for values in asked.values())
+    if alone and most > 1:
+        lines = lines * most
+    given = dict[str, list[str | None]]()
+    for name, values in asked.items():
+        if len(values) > 1 and len(values) != len(lines):
+            several = f"{len(values)} --{name.replace('_', '-')} for {len(lines)} launches"
+            raise InputError(several, fix="give one for all, or one for each")
+        given[name] = [*values] if len(values) > 1 else [next(iter(values), None)] * len(lines)
+    named = asked if alone else ("gpu", "engine_version")
+    differ = [name for name in named if len({*given[name]}) > 1]
+    if differ:
+        told = [", ".join(str(given[name][number]) for name in differ) for number in range(len(lines))]
+        lines = [
+            line._replace(label=words if alone else f"{line.label}, {words}")
+            for line, words in zip(lines, told, strict=True)
+        ]
+    return lines, given
 
 
 def _price(gpu: str | None, prices: dict[str, float]) -> float | None:
@@ -174,13 +204,18 @@ def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
 
 
 def _side(
-    line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workload, prices: dict[str, float]
+    line: Line,
+    gpu: str | None,
+    release: str | None,
+    sizes: dict[str, str | None],
+    work: Workload,
+    prices: dict[str, float],
 ) -> Ranked:
     """One launch, planned; or why the engine refuses it. Raises HybridcalcError for what cannot be planned."""
     served = ENGINES[line.launch.engine or ENGINES.meant_by(line.launch.words)]
     given: dict[str, Any] = {name: size for name, size in sizes.items() if name in served.options}
     told = any(size is not None for name, size in given.items() if name == served.memory_option)
-    given |= {"gpu": None if told else line.gpu or gpu, "engine_version": ENGINES.release(line.launch)}
+    given |= {"gpu": None if told else line.gpu or gpu, "engine_version": release or ENGINES.release(line.launch)}
     known = inputs.memory_of(given)
     said = inputs.launch_words(
         [], line.launch, {}, ("--length", "-L"), served.flags, served.model_flag, served.environment, "compare"
@@ -197,7 +232,7 @@ def _side(
     if isinstance(answer, Refusal):
         answer.fix = remedied(question, side, answer.rule, answer.fix, work)
         then = mended(question, side, answer.fix, work)
-    assumed = ENGINES.assumed(line.launch) or served.newer(asked.args.engine_version)
+    assumed = ("" if release else ENGINES.assumed(line.launch)) or served.newer(asked.args.engine_version)
     return Ranked(line.label, served, side.model, asked.args, answer, assumed, _price(line.gpu or gpu, prices), then)
 
 

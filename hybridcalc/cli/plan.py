@@ -22,7 +22,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import plan_view, refusal_view, serves
-from hybridcalc.errors import HybridcalcError, Refusal, Write
+from hybridcalc.errors import HybridcalcError, Refusal, flags_of
 from hybridcalc.findings import Quantity, at_or_above
 
 if TYPE_CHECKING:
@@ -251,14 +251,13 @@ def _emit(form: str, question: inputs.Question, side: Side, work: Workload) -> N
 
 def mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":
     """The plan with what a refusal says to write; None where that is no flag, or does not start either."""
-    if not isinstance(fix, Write) or not fix.flag:
-        return None
-    return _changed(question, side, work, lambda args: question.engine.changed(args, f"{fix.flag} {fix.value}"))
+    flags = flags_of(fix)
+    return _changed(question, side, work, lambda args: question.engine.changed(args, flags)) if flags else None
 
 
 def remedied(question: inputs.Question, side: Side, rule: str, fix: str, work: Workload) -> str:
     """What would start on the same GPUs, where the memory follows from them; else the ``fix`` as it is."""
-    if question.known.gpu is None or isinstance(fix, Write):
+    if question.known.gpu is None or flags_of(fix):
         return fix
     from hybridcalc.engines.remedy import remedies
 

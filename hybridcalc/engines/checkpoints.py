@@ -88,15 +88,12 @@ def how_stored(model: Architecture, quantization: str | None) -> str:
 
 
 def quantised_releases(model: Architecture) -> list[str]:
-    """Checkpoints of a preset that are known to be quantised, as listed; none for a model that is no preset's, and for
-    one that is meant as quantised already.
-    """
-    stored = checkpoint_of(model, None)
-    if model.config is not None or stored.quantization is not None or stored.marked:
+    """Other checkpoints of a preset that are known to be quantised, as listed; none for a model that is no preset's."""
+    if model.config is not None:
         return []
     listed = [each["id"] for each in shipped_checkpoints(model.name) if each.get("quantization")]
     aliases = [name for name in shipped_presets()[model.name].get("aliases", ()) if "/" in name]
-    return list(dict.fromkeys([*listed, *filter(named_as_quantised, aliases)]))
+    return [name for name in dict.fromkeys([*listed, *filter(named_as_quantised, aliases)]) if name != model.asked]
 
 
 def _disagreeing(name: str, found: "Quantization", asked: str) -> tuple[Finding, ...]:

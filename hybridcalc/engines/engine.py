@@ -249,13 +249,9 @@ class Engine:
             budget = refusal.outputs.pop(WEIGHTS_BUDGET, None)
             if budget is None:
                 raise
-            from hybridcalc.engines.ranks import enough_ranks, leaner
+            from hybridcalc.engines.ranks import too_heavy
 
-            fix = enough_ranks(self, model, args, budget) if known.weights is None else ""
-            fix = "; or ".join((fix or refusal.fix, *leaner(self, model, args, budget)))
-            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
-            better.outputs = refusal.outputs
-            raise better from None
+            raise too_heavy(self, model, args, refusal, budget, computed=known.weights is None) from None
 
     def weights_moved(
         self, known: "Memory", model: "Architecture", args: Any, first: "tuple[Architecture, Any]"
@@ -320,6 +316,10 @@ class Engine:
             return found
 
         return decide(self.rules(), unsized, workload)
+
+    def release_with(self, model: "Architecture") -> str:
+        """The newest release that is known to have the model's class; empty where none is."""
+        return ""
 
     def prepare(self, model: "Architecture", args: Any) -> Any:
         """What start-up settles before memory counts. Raises Refusal."""

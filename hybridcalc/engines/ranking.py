@@ -13,7 +13,7 @@ from hybridcalc.engines.charts import Bars, comparison_picture
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import Facts, counted, ends, facts_of, serves
-from hybridcalc.errors import Refusal
+from hybridcalc.errors import Refusal, fix_with, flags_of
 from hybridcalc.findings import Table, View
 
 BINDS = {
@@ -197,7 +197,7 @@ def compared_view(
     said = list(dict.fromkeys(side.assumed for side in sides if side.assumed))
     said += [] if plan is None or plan.workload.lengths else [NO_LENGTH]
     said += _likelier(best, sides)
-    said += [_refused(sides[number]) for number in order if sides[number].plan is None]
+    said += _refused([sides[number] for number in order if sides[number].plan is None])
     said += [f"{label} is left out: {reason}" for label, reason in skipped]
     return View(
         "Launch lines compared",
@@ -216,11 +216,19 @@ def compared_view(
     )
 
 
-def _refused(side: Ranked) -> str:
-    """What stops a side, what to write instead, and what it then serves."""
-    refusal: Any = side.answer
-    then = "" if side.then is None else f": {counted(side.then)}"
-    return f"{side.label}: {refusal.message}{'; ' + refusal.fix if refusal.fix else ''}{then}"
+def _refused(sides: Sequence[Ranked]) -> list[str]:
+    """What stops sides, what to write instead, and what they then serve; of several, first what to write of each."""
+    said, reasons = [], []
+    for side in sides:
+        refusal: Any = side.answer
+        fix = fix_with(refusal.fix, f": {counted(side.then)}" if side.then is not None else "") if refusal.fix else ""
+        alone = refusal.rule != side.engine.indivisible[1]  # which ranks do says nothing without which do not
+        if len(sides) > 1 and fix and alone:
+            said.append(f"{side.label}: {fix}")
+            reasons.append(f"{side.label}: {refusal.message}")
+        else:
+            said.append(f"{side.label}: {refusal.message}{'; ' + fix if fix else ''}")
+    return [*said, *reasons]
 
 
 def _best_mended(sides: Sequence[Ranked]) -> list[str]:
@@ -229,8 +237,7 @@ def _best_mended(sides: Sequence[Ranked]) -> list[str]:
     if not mended:
         return []
     side, then = max(mended, key=lambda pair: pair[0]._replace(answer=pair[1], args=pair[1].args).worth)
-    fix: Any = getattr(side.answer, "fix", "")
-    return [f"{side.label} with {fix.flag} {fix.value}: {counted(then)}"]
+    return [f"{side.label} with {flags_of(getattr(side.answer, 'fix', ''))}: {counted(then)}"]
 
 
 def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:

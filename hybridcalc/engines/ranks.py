@@ -49,6 +49,10 @@ class SearchedEngine(Protocol):
     def indivisible(self) -> tuple[str, str]:
         """Stage and rule of a start-up whose ranks do not divide the model."""
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of a start-up, in order."""
+
     def part(self, name: str) -> Any:
         """A module of its folder."""
 
@@ -124,6 +128,26 @@ def _on_card(found: "Weights", args: Any) -> tuple[float, float, float]:
     return low - min(asked + largest, most), likely - min(asked, most), high - min(asked, most)
 
 
+def too_heavy(
+    engine: SearchedEngine, model: Architecture, args: Any, refusal: Refusal, budget_gib: float, *, computed: bool
+) -> Refusal:
+    """The refusal of weights above a budget, with what holds them where they are ``computed``; or what the start-up
+    refuses before it loads any.
+    """
+    try:
+        engine.prepare(model, args)
+    except Refusal as early:
+        if engine.stages.index(early.stage) < engine.stages.index(refusal.stage):
+            return early
+    except HybridcalcError:
+        pass
+    fix = enough_ranks(engine, model, args, budget_gib) if computed else ""
+    fix = "; or ".join((fix or refusal.fix, *leaner(engine, model, args, budget_gib)))
+    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
+    better.outputs = refusal.outputs
+    return better
+
+
 def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: float) -> str:
     """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
     for ranks in RANKS_TRIED:
@@ -140,22 +164,19 @@ def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_
 
 
 def leaner(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: float) -> tuple[str, ...]:
-    """What to load instead of a checkpoint whose weights are above a budget; nothing for one that is quantised.
-
-    A checkpoint of the preset whose weights are below it, by name; where none is known, in general.
+    """What to load instead of a checkpoint whose weights are above a budget: one of the preset whose weights are below
+    it, by name; where none is known, in general, but for one that is quantised already.
     """
     from hybridcalc.engines.checkpoints import checkpoint_of, quantised_releases
 
-    stored = checkpoint_of(model, args.quantization)
-    if stored.quantization or stored.marked:
-        return ()
-    known = quantised_releases(model)
+    known = quantised_releases(model) if args.quantization is None else []
     for name in known:
         with suppress(ShardingError, Refusal, InputError):
             taken = _on_card(_weigh(engine, load_model(name), args), args)[1]
             if taken < budget_gib:
                 return (f"{name}: {taken:.1f} GiB",)
-    return () if known else ("a quantised checkpoint",)
+    stored = checkpoint_of(model, args.quantization)
+    return () if known or stored.quantization or stored.marked else ("a quantised checkpoint",)
 
 
 def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:

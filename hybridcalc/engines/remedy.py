@@ -18,7 +18,7 @@ from hybridcalc.engines.checkpoints import quantised_releases
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.ranks import RANKS_TRIED
 from hybridcalc.engines.view import ends
-from hybridcalc.errors import HybridcalcError, Refusal, Write
+from hybridcalc.errors import HybridcalcError, Refusal, flags_of
 from hybridcalc.findings import at_or_above
 
 STEP = 0.01
@@ -53,10 +53,10 @@ def remedies(engine: Engine, model: Architecture, args: Any, memory: Memory, wor
         try:
             return more, engine.plan(other, changed, memory(other, changed), workload)
         except Refusal as refusal:
-            again = refusal.fix
-            if more or not isinstance(again, Write) or not again.flag:
+            again = flags_of(refusal.fix)
+            if more or not again:
                 return None
-        more = f" {again.flag} {again.value}"
+        more = f" {again}"
         return planned(other, engine.changed(changed, more), more)
 
     def serves(other: Architecture, changed: Any, *, certain: bool = True) -> Found | None:
@@ -119,13 +119,16 @@ def _ranks(engine: Engine, model: Architecture, args: Any, *, serves: Serves) ->
 
 
 def _checkpoint(engine: Engine, model: Architecture, args: Any, *, serves: Serves) -> Found | None:
-    """A quantised checkpoint of the same model that does, the first that is listed; one that may, where its weights are
-    an estimate.
+    """A quantised checkpoint of the same model that does, the first that is listed, if possible without more flags; one
+    that may, where its weights are an estimate.
     """
+    others = list[Found]()
     for name in quantised_releases(model) if args.quantization is None else ():
         other = load_model(name)
         found = serves(other, args) or serves(other, args, certain=False)
         if found is not None:
             more = f" with{found[0]}" if found[0] else ""
-            return f"load {name}{more}", found[1]
-    return None
+            others.append((f"load {name}{more}", found[1]))
+            if not more:
+                return others[-1]
+    return others[0] if others else None

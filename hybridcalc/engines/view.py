@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, requests_text
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import HybridcalcError, InputError, Refusal
+from hybridcalc.errors import HybridcalcError, InputError, Refusal, fix_with
 from hybridcalc.findings import BudgetLine, Quantity, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -281,7 +281,7 @@ def refusal_view(
         refusal.message,
         starts=False,
         figures=tuple(rows),
-        fix=f"{refusal.fix}{told}",
+        fix=fix_with(refusal.fix, told),
         log_lines=tuple(settled.get("log", ())),
         notes=tuple(remarks),
         subject="" if then is None else planned(engine, then.model, then.args, then.rest.gpu),

@@ -118,3 +118,33 @@ def test_a_refusal_is_mended_as_plan_mends_it() -> None:
     of_plan = run("plan", *words, "--", *line.split()).document["refusal"]
     assert of_plan["fix"].startswith("write -tp 2: ")
     assert run("compare", line, *words).document["sides"][0]["refusal"] == of_plan
+
+
+def test_one_line_is_compared_with_itself_over_releases_gpus_and_sizes() -> None:
+    """SGLang 0.5.12 holds 3 slots a request, 0.5.23 5: 66 // 3 = 22, of which KV holds 21, and 65 // 5 = 13."""
+    line = "sglang serve Qwen/Qwen3.6-27B-FP8"
+    ran = run("compare", line, "--engine-version", "0.5.12,0.5.23", "--rest", "20GiB", "-L", "8k", "--json").document
+    assert [(side["label"], side["requests"]) for side in ran["sides"]] == [("0.5.12", 21), ("0.5.23", 13)]
+    ran = run("compare", line, "--rest", "20GiB,40GiB", "-L", "8k", "--json").document
+    assert [(side["label"], side["requests"]) for side in ran["sides"]] == [("20GiB", 13), ("40GiB", 26)]
+    cards = run(
+        "compare", line, "--gpu", "h100,h200", "--engine-version", "0.5.12,0.5.23", "-L", "8k", "--json"
+    ).document
+    assert [side["label"] for side in cards["sides"]] == ["h100, 0.5.12", "h200, 0.5.23"]
+    ran = run("compare", line, line, "--engine-version", "0.5.12,0.5.20,0.5.23", "--rest", "20GiB", "-L", "8k")
+    assert ran.err == "error: 3 --engine-version for 2 launches\n       give one for all, or one for each\n"
+
+
+def test_every_refused_line_says_what_to_write() -> None:
+    line = "vllm serve nvidia/Qwen3.6-27B-NVFP4"
+    ran = run("compare", line, f"{line} --kv-cache-dtype fp8", "--gpu", "rtx-5090", "-L", "8k", COLUMNS="80")
+    assert all(f"note: line {number}: write --max-model-len 8192 --max-num-seqs " in ran.out for number in (1, 2))
+    assert len(ran.out.splitlines()) <= 12
+
+
+def test_a_size_that_no_line_takes_or_that_is_empty_is_an_error() -> None:
+    line = "sglang serve Qwen/Qwen3.6-27B-FP8"
+    ran = run("compare", line, "--available", "20GiB", "-L", "8k")
+    assert (ran.code, ran.err) == (2, "error: --available says nothing about SGLang\n       leave it out\n")
+    ran = run("compare", line, "--rest", ",", "-L", "8k")
+    assert (ran.code, ran.err.split("\n")[0]) == (2, "error: --rest has no value")

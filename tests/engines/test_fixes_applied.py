@@ -311,3 +311,19 @@ def test_weights_of_layers_that_are_moved_away_are_asked_for(engine: str) -> Non
     ran = run("plan", QWEN, "--engine", engine, "--gpu", "l40s", "-L", "8k", "--offload-group-size", "2")
     assert ran.code == 2
     assert "--offload-group-size keeps weights in host memory: how many is not modelled" in ran.err
+
+
+def test_a_checkpoint_that_needs_several_flags_is_named_with_them() -> None:
+    """An RTX 5090 has no room for FP8 weights of 28.3 GiB; NVFP4 starts where one request is as long as is asked."""
+    refused = run("plan", "Qwen/Qwen3.6-27B-FP8", "--engine", "vllm", "--gpu", "rtx-5090", "-L", "8k")
+    fix = fix_of(refused.out)
+    assert "or load nvidia/Qwen3.6-27B-NVFP4 with --max-model-len 8192 --max-num-seqs 9: 9" in fix
+    again = "--engine vllm --gpu rtx-5090 -L 8k --max-model-len 8192 --max-num-seqs 9"
+    assert run("plan", "nvidia/Qwen3.6-27B-NVFP4", *again.split()).out.startswith("9 requests of 8,192 tokens")
+
+
+def test_a_class_that_the_engine_lacks_is_said_before_its_weights() -> None:
+    """No number of ranks helps a model that SGLang has no class for."""
+    for name in ("minimax-m1-80k", "jamba-1.5-mini"):
+        refused = run("plan", name, "--gpu", "h100", "-L", "4k")
+        assert refused.code == 1 and "has no class for" in refused.out and "--tp" not in refused.out

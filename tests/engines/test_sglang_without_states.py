@@ -78,11 +78,19 @@ def test_windows_of_a_model_without_states() -> None:
 
 
 def test_a_class_that_no_release_has_is_refused() -> None:
-    """Jamba and Zamba2 run on vLLM alone."""
+    """Jamba and Zamba2 run on vLLM alone, Bamba on releases of it that are no longer the newest; Lara on none."""
     for name in ("jamba-1.5-mini", "zamba2-7b"):
         with pytest.raises(Refusal, match=r"^SGLang 0\.5\.23 has no class for \w+, nor has any release ") as no:
             planned(name, rest=30.0)
         assert (no.value.rule, no.value.stage) == ("HC024", "arguments")
+        assert no.value.fix == "vLLM 0.33.0 has it: --engine vllm"
+    for name, fix in (
+        ("bamba-9b", "vLLM 0.23.0 has it: --engine vllm --engine-version 0.23.0"),
+        ("lara-4-mini", "no other engine known here has it"),
+    ):
+        with pytest.raises(Refusal) as no:
+            planned(name, rest=30.0)
+        assert no.value.fix == fix
 
 
 EAGLE: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}

@@ -9,7 +9,17 @@ import pytest
 
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.engines import ENGINES
-from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, NotModelled, Refusal, Write
+from hybridcalc.errors import (
+    AmbiguousFlag,
+    HybridcalcError,
+    InputError,
+    MisspeltFlag,
+    NotModelled,
+    Refusal,
+    Write,
+    fix_with,
+    flags_of,
+)
 from hybridcalc.findings import Finding
 
 HOUSE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
@@ -123,7 +133,12 @@ def test_a_fix_that_is_one_value_says_so_as_data() -> None:
     assert fix == "write --max-num-seqs 12" and Write("", 21, ", or 17 lazily") == "write 21, or 17 lazily"
     found = Finding.of(Refusal("no", stage="solve", rule="HC044", fix=fix))
     assert (type(found.fix), found.mend) == (str, ("--max-num-seqs", "12"))
-    assert type(Write.flags("--a 1 --b 2")) is type(Write.flags("X=1 --a 2")) is str
+    several = Write.flags("X=1 --a 2 --b", ", or not")
+    assert several == "write X=1 --a 2 --b, or not" and flags_of(several) == "X=1 --a 2 --b"
+    assert fix_with(several, ": 9 requests") == "write X=1 --a 2 --b: 9 requests, or not"
+    assert fix_with(Write("--a", 2, ", or 3"), ": 9") == "write --a 2: 9, or 3"
+    assert (flags_of("write it"), flags_of(Write("", 21)), fix_with("use more", ": 9")) == ("", "", "use more: 9")
+    assert Finding.made("HC002", "error", "no", several).mend is None
     assert Finding.made("HC002", "error", "no", Write.flags("--a 1")).mend == ("--a", "1")
 
 

@@ -20,6 +20,7 @@ from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
 
 if TYPE_CHECKING:
+    from hybridcalc.architecture import Architecture
     from hybridcalc.engines.sglang.fraction import resolve as resolve
     from hybridcalc.engines.sglang.server_plan import Plan as Plan
     from hybridcalc.engines.sglang.server_plan import plan as plan
@@ -327,6 +328,13 @@ class Sglang(Engine):
     stages = ("arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc")
     indivisible = ("load", "HC009")
     in_container = ("--host", "0.0.0.0")  # noqa: S104  (of the container)
+
+    def release_with(self, model: "Architecture") -> str:
+        """Of the hybrid classes that are listed."""
+        from hybridcalc.engines.sglang.releases import LISTED_CLASSES, NEW_CLASSES
+
+        known = LISTED_CLASSES.union(*NEW_CLASSES.values())
+        return self.newest if model.architecture in known else ""
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """As every engine; and the platform."""

@@ -161,7 +161,7 @@ _LAST = Last[Prepared]()
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
     try:
-        check_served(rules, model.architecture)
+        check_served(rules, model)
     except Refusal as refusal:
         refusal.beside = undivided(model, args)
         raise

@@ -1,9 +1,12 @@
 """What does each release of SGLang do its own way? `RuleSet` has a field a fact, `CHANGES` a row a change."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later
 from hybridcalc.errors import Refusal, with_release
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture import Architecture
 
 QWEN = frozenset({
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
@@ -318,23 +321,26 @@ LISTED_CLASSES = RELEASES.rule_sets[-1].extra_buffer_classes | RELEASES.rule_set
 """Classes whose states the newest release caches with prefixes."""
 
 
-def check_served(rules: RuleSet, architecture: str) -> None:
-    """Raise Refusal for a model class that the release does not have, or that none has."""
-    if architecture in ABSENT_CLASSES:
+def check_served(rules: RuleSet, model: "Architecture") -> None:
+    """Raise Refusal for a model whose class the release does not have, or none has."""
+    if model.architecture in ABSENT_CLASSES:
+        from hybridcalc.engines.elsewhere import elsewhere
+
         raise Refusal(
-            f"SGLang {rules.version} has no class for {architecture}, nor has any release known here",
+            f"SGLang {rules.version} has no class for {model.architecture}, nor has any release known here",
             stage="arguments",
             rule="HC024",
-            fix="another engine may have it: --engine vllm",
+            fix=elsewhere("sglang", model),
         )
-    check_model(rules, architecture)
+    check_model(rules, model.architecture)
 
 
 def check_model(rules: RuleSet, architecture: str) -> None:
     """Raise Refusal for a model class the release does not have."""
     if architecture in rules.missing_classes:
+        first = next(release for release, names in NEW_CLASSES.items() if architecture in names)
         raise Refusal(
-            f"SGLang {rules.version} has no class for {architecture}",
+            f"SGLang {rules.version} has no class for {architecture} yet: the first release that has it is {first}",
             stage="arguments",
             rule="HC024",
             fix=with_release(NEWEST_VERSION),

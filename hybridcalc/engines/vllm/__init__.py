@@ -22,6 +22,7 @@ from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 if TYPE_CHECKING:
+    from hybridcalc.architecture import Architecture
     from hybridcalc.engines.vllm.layers import layer_state as layer_state
     from hybridcalc.engines.vllm.layers import state_bytes_per_layer as state_bytes_per_layer
     from hybridcalc.engines.vllm.server_plan import Plan as Plan
@@ -290,6 +291,13 @@ class Vllm(Engine):
         "retention",
         "cudagraph_mamba_check",
     )
+
+    def release_with(self, model: "Architecture") -> str:
+        """Of the hybrid classes that are modelled, the last where it was removed."""
+        from hybridcalc.engines.vllm.families import CLASSES
+
+        found = CLASSES.get(model.architecture)
+        return "" if found is None else found.last or self.newest
 
     def with_options(self, args: EngineArgs, given: Mapping[str, Any]) -> EngineArgs:
         """As every engine; a GPU (``gpu``, a hardware.Gpu) decides kernels and the default of max_num_seqs,

@@ -134,17 +134,19 @@ def model_class(model: Architecture, version: str) -> ModelClass:
     if found is None:
         if model.state is None:
             return ModelClass()
+        from hybridcalc.engines.elsewhere import elsewhere
+
         if name in NOT_MODELLED:
             raise NotModelled(
                 f"the hybrid class {name} is not modelled for vLLM",
                 lacking=f"the hybrid class {name}",
-                fix="plan it for SGLang: --engine sglang",
+                fix=elsewhere("vllm", model),
             )
         raise Refusal(
             f"vLLM {version} has no hybrid class {name}",
             stage="create_engine_config",
             rule="HC043",
-            fix="plan it for SGLang: --engine sglang",
+            fix=elsewhere("vllm", model),
         )
     if found.last and is_later(version, found.last):
         raise Refusal(

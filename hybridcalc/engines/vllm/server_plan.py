@@ -323,7 +323,7 @@ def _advised(refusal: Refusal, ready: Prepared, args: EngineArgs, rest: Rest, wo
             with suppress(HybridcalcError):  # both are needed
                 longer = replace(args, max_model_len=longest)
                 seqs = _seqs_that_start(prepare(ready.model, longer), longer, rest, work)
-                fix = f"write --max-model-len {longest} --max-num-seqs {seqs}"
+                fix = Write.flags(f"--max-model-len {longest} --max-num-seqs {seqs}")
     if not fix:
         return refusal
     better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
@@ -338,9 +338,9 @@ def _more_blocks(ready: Prepared) -> str:
     args, blocks = ready.args, ready.blocks_at(ready.length) + ready.rules.null_block_reserved
     seqs = f" --max-num-seqs {blocks}" if ready.seqs_checked and args.seqs > blocks else ""
     if args.num_gpu_blocks_override is not None:
-        return f"write --num-gpu-blocks-override {blocks}{seqs}, or leave it out"
+        return Write.flags(f"--num-gpu-blocks-override {blocks}{seqs}", ", or leave it out")
     if args.kv_cache_memory_bytes is not None:
-        return f"write --kv-cache-memory-bytes {blocks * ready.bytes_per_block}{seqs}, or leave it out"
+        return Write.flags(f"--kv-cache-memory-bytes {blocks * ready.bytes_per_block}{seqs}", ", or leave it out")
     return ""
 
 
@@ -384,7 +384,7 @@ def _length_that_starts(ready: Prepared, args: EngineArgs, rest: Rest, work: Wor
             most -= 1
         seqs, low = f" --max-num-seqs {most}", left(most)
     sure = f"; it starts with {low:.2f} GiB too, the low end" if not rest.exact else ""
-    return f"write --max-model-len {length}{seqs}, or give it more memory{sure}"
+    return Write.flags(f"--max-model-len {length}{seqs}", f", or give it more memory{sure}")
 
 
 def _none(ready: Prepared) -> Sizing:
