@@ -12,6 +12,7 @@ The sizes behind the letters are one RecurrentState and one AttentionKV for the 
 all layers of a kind are alike. Leaves out: weights, activations and everything an engine adds (see engines/).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -104,6 +105,10 @@ class Config(dict[str, Any]):
         return len(self)
 
 
+RETRAINED = "another training of it has"
+"""How a name led to a model of which it is another training."""
+
+
 class Architecture(NamedTuple):
     """Everything about a model that decides the size of its caches.
 
@@ -154,6 +159,11 @@ class Architecture(NamedTuple):
         from hybridcalc.architecture.config_json import read_config
 
         return cls(**read_config(config, name=name, architecture=architecture), config=Config(config))
+
+    @property
+    def retrained(self) -> bool:
+        """Whether the model of another date was asked for, whose longest context may be another."""
+        return RETRAINED in self.reading and re.search(r"-[0-9]{4}(?![0-9])", self.asked) is not None
 
     @property
     def family(self) -> str:

@@ -13,7 +13,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture import Architecture, AttentionKV, Config, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture import RETRAINED, Architecture, AttentionKV, Config, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.architecture.families import PleConv, family_class
 from hybridcalc.errors import HybridcalcError, InputError, ModelNotFound, printable, quoted
 
@@ -127,7 +127,7 @@ def find_preset(name: str) -> tuple[str, str] | None:
     stripped, why = wanted, "quantised weights have"
     while (match := re.search(_QUANTISED, stripped) or re.search(_TRAINED, stripped)) is not None:
         if match.re.pattern == _TRAINED:
-            why = "another training of it has"
+            why = RETRAINED
         stripped = stripped[: match.start()]
         for candidate in (stripped, stripped.rpartition("/")[2]):
             if candidate in ids:

@@ -180,7 +180,8 @@ def check_file(
     """
     contents = read_file(path, variables, stdin=_stdin, instead=instead, checked=folders)
     if not contents.deployments and not contents.troubles:
-        return _unread(path, contents.source, named=named) if contents.source is not None else None
+        source = None if contents.told else contents.source
+        return _unread(path, source, named=named) if source is not None else None
     checked: list[Checked] = []
     troubles = [trouble._replace(given=named) for trouble in contents.troubles]
     for deployment in contents.deployments:
@@ -202,7 +203,7 @@ def check_file(
             )
     if not named:
         patterns = {at: found for at, one in enumerate(checked) if (found := _pattern(one)) is not None}
-        troubles += patterns.values()
+        troubles += sorted(_each_once(list(patterns.values())), key=lambda trouble: trouble.line)
         checked = [one for at, one in enumerate(checked) if at not in patterns]
     stray: list[Located] = []
     source = contents.source
@@ -287,6 +288,14 @@ def _pattern(one: Checked) -> Trouble | None:
     if not message:
         return None
     return Trouble(one.path, one.line, message, fix, unreadable=False, given=False)
+
+
+def _each_once(troubles: Sequence[Trouble]) -> Iterator[Trouble]:
+    """What is to be said of a file, once for all places of which it is the same."""
+    places = Counter(trouble.message for trouble in troubles)
+    for message, trouble in {trouble.message: trouble for trouble in reversed(troubles)}.items():
+        more = f" ({places[message] - 1:,} more in the file)" if places[message] > 1 else ""
+        yield trouble._replace(message=message + more)
 
 
 def _set_aside(

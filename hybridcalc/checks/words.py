@@ -21,7 +21,7 @@ from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, Misspe
 from hybridcalc.findings import Finding
 from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
-from hybridcalc.shell.variables import is_path_to
+from hybridcalc.shell.variables import A_TEMPLATE, is_path_to
 
 _REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")
 """A use of a variable, or of a YAML anchor."""
@@ -130,11 +130,11 @@ def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | N
 
 class SharedValues:
     """The values of a file that more than one setting takes: variables used again, anchors, what is merged into
-    several services. No fix changes one, as it would change the others too.
+    several services, or what another file holds. No fix changes one, as it would change the others too.
     """
 
     def __init__(self, deployments: Sequence[Deployment]) -> None:
-        self._uses = Counter[tuple[str, int]]()
+        uses = Counter[tuple[str, int, int]]()
         self._named: dict[tuple[str, int], str] = {}
         sources = {deployment.path: deployment.source for deployment in deployments}
         names = Counter[str]()
@@ -142,12 +142,14 @@ class SharedValues:
             names.update(next(filter(None, match.groups())) for match in _REFERENCE.finditer(source.text))
         for word in (word for deployment in deployments for word in deployment.words):
             place = word.written or word.place
-            self._uses[place.path, place.begin] += 1
+            uses[place.path, place.begin, place.end] += 1
             used = _REFERENCE.search(word.source.text, word.begin, word.end) if word.written is not None else None
             anchor = _ANCHOR.search(word.source.text[max(0, place.begin - 80) : place.begin])
             name = next(filter(None, used.groups())) if used is not None else anchor[1] if anchor is not None else ""
             if names[name] > 1:
                 self._named[place.path, place.begin] = name
+        self._own = sources.keys()
+        self._shared = [span for span, count in uses.items() if count > 1]
 
     def left_alone(self, item: Located) -> Located:
         """A finding without its edit, where that is of a value that others share."""
@@ -155,7 +157,8 @@ class SharedValues:
         if edit is None:
             return item
         spots = [(edit.path, edit.begin), (edit.path, edit.begin - 1)]  # with and without its quote
-        shared = any(self._uses[spot] > 1 or spot in self._named for spot in spots)
+        shared = any(path == edit.path and begin <= edit.begin <= end for path, begin, end in self._shared)
+        shared = shared or edit.path not in self._own or any(spot in self._named for spot in spots)
         return item._replace(edit=None) if shared else item
 
 
@@ -204,6 +207,8 @@ NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|
 LEFT_EMPTY = "nothing sets it here"
 """Why a value is not known that a variable has left empty."""
 _VARIABLE = re.compile(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)")
+_UNFILLED = re.compile(r"\$\{[{%]|\$\([A-Z][A-Z0-9_]*\)")
+"""What stands in quotes, which keep it from a shell, for whoever fills in the file."""
 _FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*%]|\[?(\.\.\.|\u2026)\]?$")
 
 
@@ -235,7 +240,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             opened.append(_open(first, engine.model_flag))
             words, at = words[1:], 0
     while at < len(words):
-        word = words[at]
+        word = _unless_unfilled(words[at])
         at += 1
         name, equals, _ = word.partition("=")
         sized = engine.flags.known(name) if word.startswith("-") else None
@@ -277,7 +282,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             kept.append(word)
             given[key] = Given(key, word, None, bool(equals))
             continue
-        value = _unless_empty(words[at])
+        value = _unless_empty(_unless_unfilled(words[at]))
         value = _by_its_end(value) if name in ENGINES.rows[engine.name].starter.model_flags else value
         at += 1
         if value.why:
@@ -291,6 +296,11 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
 
 def _is_flag(word: str) -> bool:
     return re.match(r"-(?![0-9.])", word) is not None
+
+
+def _unless_unfilled(word: Word) -> Word:
+    """A word, not known where it holds what is filled in before anything starts."""
+    return word.instead(word, A_TEMPLATE) if not word.why and _UNFILLED.search(word) else word
 
 
 def _unless_empty(word: Word) -> Word:

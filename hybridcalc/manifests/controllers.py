@@ -86,6 +86,8 @@ def own_fields(node: Fields, way: Way) -> Deployment | None:
         return None
     words = tuple(field_words(node, engine)) if sized else ()
     model = model_field(node) or model_near(node, way)
+    if model is None and sizing_fields(node, engine) < 2:
+        return None  # a record of something
     return way.deployment(Launch(engine, words, {}, said.source.place(said.begin, said.end), model=model), "values")
 
 

@@ -31,6 +31,8 @@ _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 class Beside(Protocol):
     """Files in the folder of a manifest."""
 
+    told: bool
+
     def __call__(self, name: str) -> Source | None:
         """The file at a relative path; None where it is none, or not small."""
 
@@ -39,6 +41,9 @@ class Beside(Protocol):
 
     def generated(self, name: str) -> Variables:
         """The variables of a ConfigMap that kustomizations of the checked folder generate."""
+
+    def patched(self, kind: str, name: str) -> Mapping | None:
+        """The document that the file is a patch of, as kustomizations of the checked folder say."""
 
     def model_of(self, name: str) -> Word | None:
         """The model that another file of the folder names beside the name of a ``--config`` file."""
@@ -74,7 +79,7 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
             yield Deployment(source, f"{engine} --config", "", launch)
         else:
             others.append(node)
-    yield from read_documents(others, outside, beside.config_map, beside.generated, _base(source, beside))
+    yield from read_documents(others, outside, beside, _base(source, beside))
 
 
 def _base(source: Source, beside: Beside) -> Mapping | None:

@@ -25,7 +25,7 @@ from hybridcalc.shell.variables import A_VARIABLE
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
 MODEL_FIELDS = (
     "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
-    "llm-model-id",
+    "llm-model-id", "hf-path", "hf-repo", "repo-id", "model-repo",
 )  # fmt: skip
 MOST_PLAIN = 50_000
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})

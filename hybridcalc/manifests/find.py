@@ -49,11 +49,14 @@ _PATTERN_OF = re.compile(r"(?<=\w)(\.(j2|jinja2?|tmpl|tpl|template|example|sampl
 
 
 class Contents(NamedTuple):
-    """A file that was read: its source (None where that failed), its deployments, and its troubles."""
+    """A file that was read: its source (None where that failed), its deployments, its troubles, and whether what it
+    starts is ``told`` of the files that use it.
+    """
 
     source: Source | None
     deployments: tuple[Deployment, ...]
     troubles: tuple[Trouble, ...]
+    told: bool = False
 
 
 def _template_at(text: str) -> int | None:
@@ -105,7 +108,8 @@ def read_file(
     source = Source.of_bytes(shown, data)
     try:
         with allowance(len(source.text)):
-            return Contents(source, _read(source, path, outside, _tree(path, checked)), ())
+            beside = _Beside(path, _tree(path, checked))
+            return Contents(source, _read(source, outside, beside), (), beside.told)
     except InputError as error:
         template = _template_at(source.text) if format_of(source).name != "script" else None
         if template is not None:
@@ -197,9 +201,7 @@ def _tree(path: str, checked: Iterable[str]) -> str:
     return min(trees, key=lambda one: (len(os.path.abspath(one)), one), default=os.path.dirname(path) or ".")
 
 
-def _read(source: Source, path: str, outside: Outside, tree: str) -> tuple[Deployment, ...]:
-    beside = _Beside(path, tree)
-
+def _read(source: Source, outside: Outside, beside: "_Beside") -> tuple[Deployment, ...]:
     form = format_of(source)
     text = Text(source, source.text)
     if form.shell:
@@ -264,11 +266,12 @@ def _looks_like_yaml(text: str) -> bool:
 
 
 class _Beside:
-    """Files in the folder of a manifest."""
+    """Files in the folder of a manifest; ``told``: they start what it holds."""
 
     def __init__(self, path: str, tree: str | None = None) -> None:
         self._folder = None if path == "-" else os.path.dirname(path) or "."
         self._path, self._tree = path, tree
+        self.told = False
 
     def __call__(self, name: str) -> Source | None:
         """The file at a relative path; None where it is none, or not small."""
@@ -294,6 +297,14 @@ class _Beside:
         from hybridcalc.manifests.kustomize import generated
 
         return generated(self._path, self._tree, name)
+
+    def patched(self, kind: str, name: str) -> "Fields | None":
+        """The document that the file changes, where kustomizations of the checked folder take it in as a patch."""
+        if self._folder is None or self._tree is None:
+            return None
+        from hybridcalc.manifests.kustomize import patched
+
+        return patched(self._path, self._tree, kind, name)
 
     def model_of(self, name: str) -> Word | None:
         """The model that another file of the folder names beside the name of a ``--config`` file."""

@@ -28,7 +28,7 @@ _ESCAPE = re.compile(r"\\(.)")
 
 def read_hcl(text: Text, outside: Outside, beside: Beside) -> Iterator[Deployment]:
     """What the blocks of a file start."""
-    yield from read_documents([body_of(text)], outside, beside.config_map, beside.generated)
+    yield from read_documents([body_of(text)], outside, beside)
 
 
 def body_of(text: Text) -> Mapping:

@@ -26,7 +26,7 @@ from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import with_config
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.manifests.way import ConfigMaps, Generated, Reading, Way, image_of
+from hybridcalc.manifests.way import Others, Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 from hybridcalc.shell import Setting, Text, Word, spend
@@ -50,22 +50,24 @@ NO_WORKER = re.compile(
 
 
 def read_documents(
-    nodes: list[Node], outside: Outside, config_maps: ConfigMaps, generated: Generated, base: Fields | None = None
+    nodes: list[Node], outside: Outside, beside: Others, base: Fields | None = None
 ) -> Iterator[Deployment]:
     """Every deployment of the documents of a file, which changes values of a ``base``."""
     own = {name: data for node in nodes if isinstance(node, Fields) for name, data in shared(node)}
 
     def lookup(name: str) -> Fields | None:
+        held = own.get(name)
         if name.startswith("key:"):
-            return next((data for data in own.values() if data.get(name[4:]) is not None), None) or config_maps(name)
-        return own.get(name) or config_maps(name)
+            held = next((data for data in own.values() if data.get(name[4:]) is not None), None)
+        return held or beside.config_map(name)
 
-    reading = Reading(outside, lookup, generated, set(), set())
+    reading = Reading(outside, lookup, beside.generated, beside.patched, set(), set())
     for node in _flattened(nodes):
         yield from kaito(node, reading)
     for node in _flattened(nodes):
         if node.string("kind") in RUNTIMES and lookup(f"uses:{node.string('metadata', 'name')}") is not None:
-            continue  # read where a service names it
+            beside.told = True  # where a service names it
+            continue
         if node.string("kind") not in ("ConfigMap", "Secret"):
             yield from _walk(node, Way((), (node,), base), reading)
     for node in _flattened(nodes):
@@ -151,10 +153,15 @@ def _entry(key: Scalar, value: Node, way: Way, reading: Reading) -> Iterator[Dep
             yield listed
             return
     for child in value.items if isinstance(value, Sequence) else [value]:
-        if isinstance(child, Scalar) and key.value not in PROSE and ENGINES.launchers.telling.search(child.value):
+        if isinstance(child, Scalar) and key.value not in PROSE and _is_script(child.value):
             yield from _loose_script(child, way, reading)
         if isinstance(child, Fields):
             yield from _walk(child, way.down(key.value, child), reading)
+
+
+def _is_script(text: str) -> bool:
+    """Whether a text starts an engine with anything behind it: ``app: llama-server`` is a label."""
+    return ENGINES.launchers.telling.search(text) is not None and any(map(str.isspace, text.strip()))
 
 
 def _is_flags(node: Fields) -> bool:
@@ -209,7 +216,8 @@ def _is_container(node: Fields) -> bool:
 
 def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
     runtime = _runtime(node, way, reading)
-    env = (environment(runtime, reading) if runtime is not None else {}) | environment(node, reading)
+    under = runtime or _patched(node, way, reading)
+    env = (environment(under, reading) if under is not None else {}) | environment(node, reading)
     if "leaderWorkerTemplate" in way.keys and "LWS_GROUP_SIZE" not in env:
         size = next(
             (m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None
@@ -219,9 +227,10 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
             env["LWS_GROUP_SIZE"] = Setting((word,))
 
     known = Variables(Text(node.source, node.source.text, node.begin), env, reading.outside, ())
-    base = runtime or node
+    base = under or node
     command = resolved_words(_first(node, COMMANDS) or _first(base, COMMANDS), KUBERNETES, known)
-    arguments = resolved_words(_first(base, ARGUMENTS), KUBERNETES, known, command)
+    own = _first(node, ARGUMENTS) if runtime is None else None
+    arguments = resolved_words(own or _first(base, ARGUMENTS), KUBERNETES, known, command)
     if runtime is not None:  # what the service adds stands behind the runtime's own
         arguments += resolved_words(node.get("args"), KUBERNETES, known, [*command, *arguments])
     image = image_of(node) or image_of(base)
@@ -238,6 +247,8 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     for launch in found:
         launch = with_config(launch, lambda name: _config_file(name, reading))
         launch = launch._replace(words=(*launch.words, *additional(env)), model=served(way) or launch.model)
+        if launch.place.path != node.source.path:  # its command is another file's
+            launch = launch._replace(place=node.source.place(node.begin))
         yield way.deployment(launch, "container")
 
 
@@ -254,6 +265,18 @@ def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:
     return next(
         (item for item in containers if item.string("name") == "kserve-container"), next(iter(containers), None)
     )
+
+
+def _patched(node: Fields, way: Way, reading: Reading) -> Fields | None:
+    """The container that one of a patch is merged over, in the document that the patch changes."""
+    document, name = way.mappings[0], node.string("name")
+    if way.keys[-1:] != ("containers",) or not name:
+        return None
+    below = reading.patched(document.string("kind"), document.string("metadata", "name"))
+    for key in way.keys[:-1]:
+        below = below.mapping(key) if below is not None else None
+    held = below.items("containers") if below is not None else ()
+    return next((item for item in held if isinstance(item, Fields) and item.string("name") == name), None)
 
 
 def environment(node: Fields, reading: Reading) -> dict[str, Setting]:

@@ -4,7 +4,7 @@
 
 Every kustomization of the checked folders that takes a manifest in, itself or through another, is asked: those that no
 other takes in count. Where they disagree a value is not known, and why says how many there are. Nothing outside the
-checked folder is read. Left out: ``files``, replacements, and the words that patches add to a list.
+checked folder is read. A patch is read over the document that it changes. Left out: ``files`` and replacements.
 """
 
 import os
@@ -18,10 +18,12 @@ from hybridcalc.manifests import NEVER_WALKED, file_bytes
 from hybridcalc.manifests.environment import declared, env_file
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
-from hybridcalc.shell import Setting, Source, allowance
+from hybridcalc.shell import Setting, Source, allowance, spend
 
 NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 MOST_FOLDERS, MOST_KUSTOMIZATIONS, LARGEST_BYTES = 50_000, 5_000, 2**18
+MOST_FILES = 500
+"""Files in which the document that a patch changes is looked for."""
 MOST_STEPS = 10_000
 """Kustomizations that are looked at for one manifest, each as often as others take it in."""
 _TAKEN = ("resources", "bases", "components", "patchesStrategicMerge")
@@ -36,6 +38,7 @@ class Kustomization(NamedTuple):
     takes: Sequence[str]
     generates: Mapping[str, Values]
     replacing: frozenset[str]
+    patches: frozenset[str] = frozenset()
 
 
 class Kustomizations(NamedTuple):
@@ -62,8 +65,23 @@ class Kustomizations(NamedTuple):
             if not above:
                 yield one
 
-    def _values(self, outermost: Kustomization, name: str) -> dict[str, Setting]:
-        """The variables of a ConfigMap as one kustomization makes it of those it takes in and of its own."""
+    def patched(self, path: str, kind: str, name: str) -> Fields | None:
+        """The document that a patch at ``path`` changes; None where there is none, or more than one."""
+        path = os.path.normpath(path)
+        patching = [one for one in self.by_taken.get(path, ()) if path in one.patches]
+        for outer in (patching, list(self._outermost(path))) if patching else ():
+            every = [one for each in outer for one in self._with_taken(each)]
+            patches = frozenset[str]().union(*(one.patches for one in every))
+            taken = dict.fromkeys(file for one in every for file in one.takes)
+            files = [file for file in taken if file not in patches and file not in self.by_folder]
+            spend(visits=len(taken))
+            found = [node for file in files[:MOST_FILES] for node in _documents(file, kind, name)]
+            if found or len(files) > MOST_FILES:
+                return found[0] if len(found) == 1 else None
+        return None
+
+    def _with_taken(self, outermost: Kustomization) -> list[Kustomization]:
+        """A kustomization and those that it takes in."""
         order: list[Kustomization] = []
         waiting, seen = [outermost], set[str]()
         while waiting:
@@ -72,8 +90,12 @@ class Kustomizations(NamedTuple):
                 seen.add(one.path)
                 order.append(one)
                 waiting += [held for taken in one.takes if (held := self.by_folder.get(taken)) is not None]
+        return order
+
+    def _values(self, outermost: Kustomization, name: str) -> dict[str, Setting]:
+        """The variables of a ConfigMap as one kustomization makes it of those it takes in and of its own."""
         values: dict[str, Setting] = {}
-        for one in reversed(order):
+        for one in reversed(self._with_taken(outermost)):
             if name in one.replacing:
                 values.clear()
             values |= one.generates.get(name, {})
@@ -94,6 +116,25 @@ def generated(path: str, tree: str, name: str) -> Values:
     if not name:
         return {}
     return Context().run(_index, os.path.normpath(tree)).generated(path, name)
+
+
+def patched(path: str, tree: str, kind: str, name: str) -> Fields | None:
+    """The document that the patch at ``path`` changes, as the kustomizations below ``tree`` say."""
+    if not (kind and name):
+        return None
+    return Context().run(_index, os.path.normpath(tree)).patched(path, kind, name)
+
+
+@lru_cache(maxsize=256)
+def _documents(path: str, kind: str, name: str) -> tuple[Fields, ...]:
+    """The documents of a kind and a name that a file holds; none of one that cannot be read."""
+    source = _source(path)
+    try:
+        nodes = documents(source) if source is not None and name in source.text else []
+    except (InputError, RecursionError):
+        return ()
+    fields = (node for node in nodes if isinstance(node, Fields))
+    return tuple(one for one in fields if (one.string("kind"), one.string("metadata", "name")) == (kind, name))
 
 
 @lru_cache(maxsize=8)
@@ -137,15 +178,17 @@ def _source(path: str) -> Source | None:
 def _read(node: Fields, path: str, tree: str) -> Kustomization:
     folder = os.path.dirname(path)
     names = [item.value for field in _TAKEN for item in node.items(field) if isinstance(item, Scalar)]
-    names += [item.string("path") for field in _PATCHED for item in node.items(field) if isinstance(item, Fields)]
-    takes = [inside for name in names if (inside := _inside(folder, name, tree)) is not None and inside != folder]
+    named = [item.string("path") for field in _PATCHED for item in node.items(field) if isinstance(item, Fields)]
+    merged = [item.value for item in node.items("patchesStrategicMerge") if isinstance(item, Scalar)]
+    takes = [held for name in (*names, *named) if (held := _inside(folder, name, tree)) is not None and held != folder]
+    patches = frozenset(filter(None, (_inside(folder, name, tree) for name in (*named, *merged))))
     generates: dict[str, Values] = {}
     replacing: set[str] = set()
     for item in node.items("configMapGenerator"):
         if isinstance(item, Fields) and item.string("name"):
             generates[item.string("name")] = dict(_variables(item, folder, tree))
             replacing |= {item.string("name")} if item.string("behavior") == "replace" else set()
-    return Kustomization(path, takes, generates, frozenset(replacing))
+    return Kustomization(path, takes, generates, frozenset(replacing), patches)
 
 
 def _inside(folder: str, name: str, tree: str) -> str | None:

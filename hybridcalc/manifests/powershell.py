@@ -109,7 +109,9 @@ class _PowerShell(Script):
             self._started(match, end)
         else:
             called = _CALL.match(text, begin, end)
-            self._words(called.end() if called is not None else begin, end)
+            at = called.end() if called is not None else begin
+            if text[at : at + 1] not in ("'", '"') or re.search(r"[&.]", text[begin:at]):  # else it is a value
+                self._words(at, end)
 
     def _forget(self, name: str, reason: str, at: int) -> None:
         self.kinds[name] = ""

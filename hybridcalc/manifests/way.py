@@ -1,7 +1,7 @@
 """Where in a Kubernetes document is a mapping, and what do all documents of a file share?"""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from hybridcalc.manifests import Deployment, Hardware
 from hybridcalc.manifests.placement import hardware, replicas
@@ -15,6 +15,8 @@ ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
 Generated = Callable[[str], Mapping[str, Setting]]
 """The variables of a ConfigMap that kustomizations generate for a manifest, by its name."""
+Patched = Callable[[str, str], Fields | None]
+"""The document of a kind and a name that the file changes, which is a patch of it."""
 IMAGES = ("image", "imageName", "docker_image", "dockerImage", "container_image", "containerImage", "image_name")
 """Fields that name a container's image."""
 UNNAMED = frozenset({
@@ -86,11 +88,27 @@ def image_of(mapping: Fields) -> str:
     return f"{repository}:{tag}" if repository and tag else repository
 
 
+class Others(Protocol):
+    """What other files of the set say; ``told``: what the file itself holds is read where they use it."""
+
+    told: bool
+
+    def config_map(self, name: str) -> Fields | None:
+        """The data of a ConfigMap."""
+
+    def generated(self, name: str) -> Mapping[str, Setting]:
+        """The variables of a ConfigMap that is generated."""
+
+    def patched(self, kind: str, name: str) -> Fields | None:
+        """The document that the file is a patch of."""
+
+
 class Reading(NamedTuple):
     """What all documents of a file share."""
 
     outside: Outside
     config_maps: ConfigMaps
     generated: Generated
+    patched: Patched
     seen: set[int]
     used_scripts: set[str]

@@ -83,9 +83,12 @@ _EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$('\"][^{}]{0,500}\}\}")
 """What a template engine puts a value in the place of."""
 _STATEMENT = re.compile(
-    r"\{%-?\s*(?:if|for)\b[^%{}]{0,200}%\}([^{}]{0,500}(?:\{\{[^{}]{0,200}\}\}[^{}]{0,200}){0,5})\{%-?\s*end(?:if|for)\s*-?%\}"
+    r"(?<!\$)\{%-?\s*(?:if|for)\b[^%{}]{0,200}%\}"
+    r"((?:(?!(?<!\$)\{%-?\s*(?:if|for|end))[\s\S]){0,2000}?)\{%-?\s*end(?:if|for)\s*-?%\}"
 )
-_TAG = re.compile(r"\{%[^%]{0,500}%\}|\{#[^#]{0,500}#\}")
+_TAG = re.compile(r"(?<!\$)(?:\{%[^%]{0,500}%\}|\{#[^#]{0,500}#\})")
+_JOINING = re.compile(r"\\\r?\n[ \t]*\Z")
+_DEEPEST_STATEMENT = 3
 ELISIONS = frozenset({"...", "\u2026", "[...]", "<...>"})
 """What stands in a guide for flags that are left out."""
 
@@ -215,10 +218,17 @@ def unrendered(text: Text, starting: re.Pattern[str]) -> Text:
             return None
         return f"${{{match[0].partition('%}')[0][1:]}%}}" + (" \\" if match[1].rstrip(" \t\n").endswith("\\") else "")
 
+    def tag(match: re.Match[str]) -> str:
+        whole, (begin, end) = match.string, match.span()
+        joins = whole[end : end + 1] in ("\n", "\r") and _JOINING.search(whole[max(0, begin - 200) : begin])
+        return "\\" if joins else ""
+
     if "{%" in text.text or "{#" in text.text:
-        text = text.replaced(_STATEMENT, statement).replaced(
-            _TAG, lambda match: None if match.start() and match.string[match.start() - 1] == "$" else ""
-        )
+        for _ in range(_DEEPEST_STATEMENT):
+            text, before = text.replaced(_STATEMENT, statement), text
+            if text is before:
+                break
+        text = text.replaced(_TAG, tag)
     return text.replaced(TEMPLATE, lambda match: "$" + match[0]) if "{{" in text.text else text
 
 

@@ -43,6 +43,12 @@ MOST_OPTIONS = 6
 CDI = "nvidia.com/gpu="
 """How a container's device names a GPU."""
 _VERBS = frozenset({"run", "exec", "create"})
+_OTHERS = frozenset({
+    "manifest", "buildx", "imagetools", "network", "volume", "context", "secret", "config", "plugin", "secrets", "pod",
+})  # fmt: skip
+"""What a runtime creates beside containers."""
+_IMAGE_NAME = re.compile(r"\$\{?\w*(?:IMAGE|IMG)\w*\}?", re.IGNORECASE)
+"""A variable that holds an image, by its name."""
 _ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
 """Options of ``env`` that take the next word as value."""
 LONGEST_PIN = 200
@@ -145,7 +151,7 @@ def container(
     no image follows them. ``starts``: whether a program begins at a word, before which an image stands.
     """
     verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
-    if verb is None:
+    if verb is None or not _OTHERS.isdisjoint(words[at:verb]):
         return None
     at = verb + 1
     taking = APPTAINER_VALUES if runtime in APPTAINER else RUNTIME_VALUES
@@ -155,7 +161,8 @@ def container(
         if words[at].why and not words[at].startswith("-"):
             follows = at + 1 < len(words)
             run = follows and (starts(at + 1) or (entrypoint is not None and _SCRIPT.fullmatch(words[at + 1])))
-            if run or (not words[at].startswith(("$(", "`")) and "/" in _REFERENCE.sub("", words[at])):
+            path = not words[at].startswith(("$(", "`")) and "/" in _REFERENCE.sub("", words[at])
+            if run or path or _IMAGE_NAME.fullmatch(words[at]):
                 break  # an image of which a part is not known, or nothing
             at += 1  # options from an array nobody knows
             continue

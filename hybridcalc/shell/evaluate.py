@@ -25,7 +25,7 @@ from hybridcalc.shell.commands import (
     definition_at,
 )
 from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, takes_script
-from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
+from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes, both, either, opposite
 from hybridcalc.shell.variables import FROM_CALLER, Outside, Variables
 
@@ -432,7 +432,7 @@ class Shell:
         for token in words:
             inner = token.kind == "live" and bool(expanded)
             inner = inner and (takes_script(expanded) or self.launchers.is_command_line(token.text))
-            expanded += [as_script(placed(self.text, token))] if inner else self.variables.expand(token)
+            expanded += [self.variables.script(token)] if inner else self.variables.expand(token)
         self.command(expanded)
 
     def _read_inside(self, script: Text, arguments: Sequence[Word] = (), where: Inner | None = None) -> None:

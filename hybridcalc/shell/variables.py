@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hybridcalc.shell import FromOutside, Place, Setting, Text, Word, spend
-from hybridcalc.shell.parse import Token, placed, tokens
+from hybridcalc.shell.parse import Token, as_script, placed, tokens
 
 Outside = Mapping[str, str]
 """What the caller says about variables: ``--set`` and ``--env-file``."""
@@ -34,6 +34,9 @@ REFERENCE = re.compile(
 """One expansion: a name, braces, arithmetic, a command, backticks or arithmetic as it was written once."""
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
+_BRACES = re.compile(rf"\$\{{{NESTED}\}}")
+_PLAIN = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+"""A variable as it stands, with nothing done to its value."""
 _LENGTH = re.compile(r"#([A-Za-z_]\w*)(\[[@*]\])?")
 _CHANGED = re.compile(r"([A-Za-z_]\w*)(\^\^?|,,?|##?|%%?|//?)(.*)", re.DOTALL)
 """A name, and what is done with its value: cases, what is cut off at an end, what is replaced."""
@@ -123,13 +126,31 @@ class Variables:
         here = self._here(token)
         if text is None:
             return [here.instead(self._path(token.text), why)]
-        raw = self.text.text[token.begin : token.end]
+        whole = self.text.text[token.begin : token.end]
+        raw = _BRACES.sub("", whole)  # quotes inside them hold nothing else together
         if '"' not in raw and "'" not in raw and text.split() != [text]:
             parts = text.split()
             spend(words=len(parts))
-            return [here.instead(part) for part in parts]
+            inner = '"' in whole or "'" in whole
+            return [here.instead(_unquoted(part) if inner else part) for part in parts]
         literal = self._literal(token.text)
         return [here.instead(text, written=literal.place if literal is not None else None)]
+
+    def script(self, token: Token) -> Word:
+        """A script in double quotes, with the values in it that hold quotes: the shell that reads it takes them off."""
+        script = placed(self.text, token)
+        text = script.characters
+
+        def value(match: re.Match[str]) -> str | None:
+            at = text.at(match.start())
+            held = None if text.source.text[at - 1 : at] == "\\" else self.lookup(match[1] or match[2]).text
+            if held is None or not ("'" in held or '"' in held):
+                return None
+            spend(characters=len(held))
+            return held
+
+        new = text.replaced(_PLAIN, value) if "$" in script else text
+        return as_script(script if new is text else Word(new.text, script.source, script.begin, script.end, new))
 
     def assigned(self, token: Token, match: re.Match[str]) -> tuple[Setting, bool]:
         """The value of an assignment without what it repeats of its variable, and whether it adds to that.

@@ -58,6 +58,7 @@ def test_the_command_prints_it(tmp_path: Path) -> None:
         ),
         ((), {"LLAMA_ARG_CTX_SIZE": "4096", "LLAMA_ARG_N_PARALLEL": "2"}, {"n_ctx": 4096, "n_seq_max": 2}),
         (("-c", "512"), {"LLAMA_ARG_CTX_SIZE": "4096"}, {"n_ctx": 512}),
+        (("-ngl", "100,100"), {}, {"n_gpu_layers": 100}),
     ],
 )
 def test_a_line_is_read_as_the_server_reads_it(

@@ -406,3 +406,10 @@ def test_context_parallelism_of_kda_has_no_release_between_two(version: str, ran
         assert prepared(KIMI, **given).args.decode_context_parallel_size == ranks
     else:
         assert "does not run context parallelism in this release" in refusal(KIMI, **given).reason
+
+
+def test_another_training_of_a_model_may_have_another_longest_context() -> None:
+    """Qwen3-235B-A22B has 40,960 tokens, the one of July 2025 has 262,144."""
+    assert refusal("Qwen/Qwen3-235B-A22B-FP8", max_model_len=131072, tensor_parallel_size=4).rule == "HC051"
+    ready = prepared("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", max_model_len=131072, tensor_parallel_size=4)
+    assert ready.length == 131072

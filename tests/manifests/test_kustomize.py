@@ -102,3 +102,57 @@ def test_kustomizations_that_take_each_other_in_end(tmp_path: Path) -> None:
     files = {"base/kustomization.yaml": "resources: [pod.yaml, ../overlays/a]\n", "base/pod.yaml": POD}
     held = {"overlays/a/kustomization.yaml": generator("literals: [TP=8]")}
     assert pod(written(tmp_path, files | held)).words[1].why == "TP comes from outside"
+
+
+PATCH = """\
+kind: Deployment
+metadata: {name: server}
+spec:
+  template:
+    spec:
+      containers:
+        - name: engine
+          args: [--model=$(M), --max-num-seqs=$(SEQS)]
+          env: [{name: SEQS, value: "9"}]
+"""
+SERVER = """\
+kind: Deployment
+metadata: {name: server}
+spec:
+  template:
+    spec:
+      containers:
+        - name: engine
+          image: vllm/vllm-openai:v0.30.0
+          command: [vllm, serve]
+          args: [--model=$(M), --max-model-len=512]
+          env: [{name: M, value: a/b}, {name: SEQS, value: "3"}]
+"""
+
+
+@pytest.mark.parametrize("field", ["patches: [{path: patch.yaml}]", "patchesStrategicMerge: [patch.yaml]"])
+def test_a_patch_is_read_over_the_document_that_it_changes(tmp_path: Path, field: str) -> None:
+    """Its lists of words replace those below, its variables stand over them, and it stands at its own lines."""
+    files = {
+        "base/server.yaml": SERVER,
+        "base/kustomization.yaml": "resources: [server.yaml]\n",
+        "overlays/a/patch.yaml": PATCH,
+        "overlays/a/kustomization.yaml": f"resources: [../../base]\n{field}\n",
+    }
+    one = pod(written(tmp_path, files), "overlays/a/patch.yaml")
+    assert one.words == ("--model=a/b", "--max-num-seqs=9")
+    assert (one.launch.image, one.place.path, one.place.line) == (
+        "vllm/vllm-openai:v0.30.0",
+        str(tmp_path / "overlays/a/patch.yaml"),
+        7,
+    )
+
+
+def test_a_patch_of_several_documents_is_read_alone(tmp_path: Path) -> None:
+    files = {
+        "a.yaml": SERVER,
+        "b.yaml": SERVER,
+        "patch.yaml": PATCH,
+        "kustomization.yaml": "resources: [a.yaml, b.yaml]\npatches: [{path: patch.yaml}]\n",
+    }
+    assert [word.why for word in pod(written(tmp_path, files), "patch.yaml").words] == ["M comes from outside", ""]

@@ -42,6 +42,9 @@ def started(folder: Path, name: str, text: str) -> list[str]:
         'ok "llama-server built and linked"',
         'skip "llama-server present at $BIN"',
         'ready "vllm serve is up"',
+        "docker manifest create vllm/vllm-openai:v1 vllm/vllm-openai:$TAG-x86_64 vllm/vllm-openai:$TAG-arm64 --amend",
+        "docker buildx imagetools create -t vllm/vllm-openai:v1 vllm/vllm-openai:$TAG-x86_64",
+        "docker network create vllm/vllm-openai",
     ],
 )
 def test_a_name_among_other_words_starts_nothing(tmp_path: Path, line: str) -> None:
@@ -186,3 +189,22 @@ def test_a_program_with_flags_that_an_engine_has_too_is_none(tmp_path: Path) -> 
     assert started(tmp_path, "compose.yaml", text) == []
     text = "services:\n  a: {image: x, command: [-m, a.gguf, --threads, '4', --timeout, '9']} # llama-server\n"
     assert started(tmp_path, "compose.yaml", text) == ["-m a.gguf --threads 4 --timeout 9"]
+
+
+@pytest.mark.parametrize("field", ["labels: {app: llama-server}", "selector: {matchLabels: {app: llama-server}}"])
+def test_a_label_starts_nothing(tmp_path: Path, field: str) -> None:
+    text = f"kind: Service\nmetadata: {{name: s}}\nspec:\n  {field}\n  run: llama-server -m m.gguf -c 8\n"
+    assert started(tmp_path, "a.yaml", text) == ["-m m.gguf -c 8"]
+
+
+def test_a_text_in_quotes_is_a_value_to_powershell_unless_it_is_called(tmp_path: Path) -> None:
+    text = "$name = if ($x) { 'whisper' } else { 'llama-server' }\n& 'llama-server' -m m.gguf -c 8\n"
+    assert started(tmp_path, "a.ps1", text) == ["-m m.gguf -c 8"]
+
+
+def test_a_variable_named_for_an_image_is_one_behind_options_nobody_knows(tmp_path: Path) -> None:
+    text = (
+        "if ask; then IMAGE=a; else IMAGE=b; fi\n"
+        'docker run ${TOKEN:+-e "TOKEN=$TOKEN"} -e A=1 --entrypoint vllm "$IMAGE" serve org/m --max-num-seqs 4\n'
+    )
+    assert started(tmp_path, "a.sh", text) == ["org/m --max-num-seqs 4"]

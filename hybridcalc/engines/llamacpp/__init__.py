@@ -138,7 +138,11 @@ def check_together(args: ContextParams) -> None:
     """Raise InputError for a way of drafting that llama.cpp has not."""
     for name in (args.spec_type or "").split(",") if args.spec_type else ():
         if name not in SPECULATION:
-            raise InputError(f"--spec-type {quoted(name)} is none of llama.cpp", fix=f"one of {', '.join(SPECULATION)}")
+            raise InputError(
+                f"--spec-type {quoted(name)} is none of llama.cpp",
+                fix=f"one of {', '.join(SPECULATION)}",
+                flag="--spec-type",
+            )
 
 
 def padded(tokens: int) -> int:

@@ -8,6 +8,7 @@ slots that share one cache, with -np N a cache is in N streams unless -kvu joins
 -c makes a cache of N x M. Mirrors common/arg.cpp and tools/server/server.cpp (b11434).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -236,7 +237,9 @@ def _slots(fields: dict[str, Any]) -> dict[str, Any]:
     """The server's own defaults of what a context has no default for."""
     slots = fields.pop("n_seq_max", -1)
     if slots == 0:
-        raise InputError("--parallel 0: llama-server refuses it", fix="write a number of slots, or leave it out")
+        raise InputError(
+            "--parallel 0: llama-server refuses it", fix="write a number of slots, or leave it out", flag="--parallel"
+        )
     if slots < 0:
         fields["kv_unified"] = True
     fields["n_seq_max"] = slots = SLOTS if slots < 0 else slots
@@ -247,13 +250,17 @@ def _slots(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layers(text: str) -> int:
-    """``auto``, ``all`` or a number of layers."""
+    """``auto``, ``all`` or a number of layers, of which ``std::stoi`` (common/arg.cpp) reads no more than digits."""
     if text in LAYER_WORDS:
         return LAYER_WORDS[text]
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 6):
-        raise InputError(f"--n-gpu-layers {quoted(text)} is not a number of layers", fix="write a number, auto or all")
-    return max(int(text), ALL_LAYERS)
+    number = re.match(r"[+-]?[0-9]{1,6}(?![0-9])", text)
+    if number is None:
+        raise InputError(
+            f"--n-gpu-layers {quoted(text)} is not a number of layers",
+            fix="write a number, auto or all",
+            flag="--n-gpu-layers",
+        )
+    return max(int(number[0]), ALL_LAYERS)
 
 
 def _of_variables(env: Mapping[str, str]) -> dict[str, Any]:

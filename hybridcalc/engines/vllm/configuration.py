@@ -211,7 +211,7 @@ def check_configuration(
 ) -> None:
     """Raise Refusal for what the configuration refuses, in its order."""
     longest, asked = longest_of(model), args.max_model_len
-    if longest and asked is not None and asked > longest and not _allows_long(args):
+    if longest and asked is not None and asked > longest and not (model.retrained or _allows_long(args)):
         raise _refusal(
             "HC051",
             f"max_model_len {asked:,} is beyond the model's own {longest:,}",
