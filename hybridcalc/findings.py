@@ -167,7 +167,13 @@ class BudgetLine(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return self._asdict()
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "charged_bytes": self.charged_bytes,
+            "allocated_bytes": self.allocated_bytes,
+            "why": self.why,
+        }
 
 
 RISKS = ("none", "memory", "latency", "accuracy")

@@ -211,4 +211,4 @@ def heads_divide(model: Architecture, ranks: int) -> bool:
 
 
 def _count(layers: str, letters: str) -> int:
-    return sum(layers.count(letter) for letter in letters)
+    return sum(map(layers.count, letters))

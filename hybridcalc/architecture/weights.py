@@ -191,6 +191,7 @@ def config_numbers(model: Architecture, *named: tuple[str, ...]) -> tuple[int | 
     return found
 
 
+@lru_cache(maxsize=64)
 def widths_of(model: Architecture) -> Breadths | None:
     """Those of a model; None where its config does not tell them."""
     fields = _fields(model)

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from hybridcalc.findings import BudgetLine, Step
 
 
+CHANGING = frozenset({dict, list})
+
+
 def own(value: Any) -> Any:
     """Plain data of one's own: what a document says of that which several share, and its reader may change."""
     if type(value) is dict:
-        return {name: own(each) for name, each in value.items()}
-    return [own(each) for each in value] if type(value) is list else value
+        return {name: own(each) if type(each) in CHANGING else each for name, each in value.items()}
+    return [own(each) if type(each) in CHANGING else each for each in value] if type(value) is list else value
 
 
 class Preparation:

@@ -169,7 +169,7 @@ class Figures(SharedFigures):
         """Host memory of all context checkpoints, at most."""
         return self.ready.sequences * self.args.ctx_checkpoints * self.ready.checkpoint_bytes
 
-    @property
+    @cached_property
     def output_bytes(self) -> int:
         """Logits of a token of every slot, on the host; 0 where the vocabulary is not known."""
         return vocabulary_of(self.model) * self.ready.sequences * ELEMENT

@@ -11,10 +11,12 @@ llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp, llama-m
 tools/server/server-context.cpp load_model (b11434).
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.answer import Preparation
+from hybridcalc.engines.arguments import Last
 from hybridcalc.engines.llamacpp import (
     BLOCK,
     MOST_SEQUENCES,
@@ -113,49 +115,49 @@ class Prepared(Preparation, Known):
         """Tokens of the longest request that a slot takes."""
         return min(self.n_ctx_seq, self.model.max_context or self.n_ctx_seq)
 
-    @property
+    @cached_property
     def kv_bytes(self) -> int:
         """All KV of the context, a draft's left out."""
         return sum(cache.k_bytes + cache.v_bytes for cache in self.caches)
 
-    @property
+    @cached_property
     def draft_bytes(self) -> int:
         """KV of the draft's own context."""
         return self.draft.k_bytes + self.draft.v_bytes if self.draft is not None else 0
 
-    @property
+    @cached_property
     def state_layers(self) -> int:
         """Layers with a state."""
         return self.model.state_layers if self.model.state is not None else 0
 
-    @property
+    @cached_property
     def r_bytes(self) -> int:
         """Convolution columns of all sequences and copies."""
         return self.state_layers * self.sequences * (1 + self.copies) * self.r * ELEMENT
 
-    @property
+    @cached_property
     def s_bytes(self) -> int:
         """Recurrent matrices of all sequences and copies."""
         return self.state_layers * self.sequences * (1 + self.copies) * self.s * ELEMENT
 
-    @property
+    @cached_property
     def state_bytes(self) -> int:
         """All states."""
         return self.r_bytes + self.s_bytes + self.sequences * (1 + self.copies) * self.extra * ELEMENT
 
-    @property
+    @cached_property
     def sequence_state_bytes(self) -> int:
         """The state of one sequence, without copies."""
         return (self.state_layers * (self.r + self.s) + self.extra) * ELEMENT
 
-    @property
+    @cached_property
     def checkpoint_bytes(self) -> int:
         """One context checkpoint: the state of a sequence as it is saved; 0 for a model without one."""
         if not self.state_layers:
             return 0
         return self.sequence_state_bytes + CHECKPOINT_HEAD + CHECKPOINT_LAYER * self.state_layers
 
-    @property
+    @cached_property
     def kv_bytes_per_token(self) -> int:
         """Bytes of a token in all layers whose KV grows, a draft's included."""
         caches = [*self.caches, *([self.draft] if self.draft is not None else [])]
@@ -163,7 +165,18 @@ class Prepared(Preparation, Known):
 
 
 def prepare(model: Architecture, args: ContextParams) -> Prepared:
-    """Raises Refusal for what llama.cpp does not start with, NotModelled for a model whose caches are not known."""
+    """What a context allocates, kept for whoever asks the same again.
+
+    Raises Refusal for what llama.cpp does not start with, NotModelled for a model whose caches are not known.
+    """
+    kept = _LAST.same(model, args)
+    return kept if kept is not None else _LAST.keep(model, args, _prepare(model, args))
+
+
+_LAST = Last[Prepared]()
+
+
+def _prepare(model: Architecture, args: ContextParams) -> Prepared:
     check_arguments(args)
     check_together(args)
     rules, front = rules_for(args.engine_version)[0], None

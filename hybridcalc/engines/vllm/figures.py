@@ -13,9 +13,8 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
-from hybridcalc.engines.vllm.layers import state_parts
-from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
-from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
+from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held, longest_length
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, prepare, usable_bytes
 from hybridcalc.findings import BudgetLine
 
 
@@ -120,16 +119,10 @@ class Figures(SharedFigures):
         """Bytes of the fixed blocks."""
         return self.fixed_blocks * self.bytes_per_block
 
-    @cached_property
+    @property
     def marginal_bytes_per_token(self) -> Fraction:
         """Bytes each further token takes on a GPU, in whole blocks of all groups that grow."""
-        growing = Fraction(0)
-        for group in self.ready.groups:
-            if group.kind in (FULL, DRAFT):
-                growing += Fraction(self.bytes_per_block, group.block * self.ready.held.dcp)
-            elif group.kind == STATE and self.ready.held.mode == "all":
-                growing += Fraction(self.bytes_per_block, group.block)
-        return growing
+        return self.ready.bytes_per_token
 
     @cached_property
     def running(self) -> Running:
@@ -178,12 +171,7 @@ class Figures(SharedFigures):
     @property
     def slot(self) -> Slot:
         """What the state of one sequence takes in all layers of a GPU, before it is padded to pages."""
-        state = self.model.state
-        if state is None or not self.ready.state:
-            return Slot(0, 0)
-        conv, ssm = state_parts(self.model, self.args, self.ready.state)
-        layers = max(sum(group.layers for group in own if group.kind == STATE) for own in self.ready.stages)
-        return Slot(layers * conv, layers * ssm)
+        return self.ready.slot
 
     @property
     def kv_bytes_by_stage(self) -> list[int]:

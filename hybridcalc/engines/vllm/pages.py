@@ -31,6 +31,8 @@ platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (
 beside attention, groups of pages that differ; in drafts.py: draft layers. KV formats of single layers are left out.
 """
 
+from bisect import bisect_right
+from fractions import Fraction
 from functools import cached_property
 from math import ceil, lcm
 from typing import Any, NamedTuple
@@ -45,7 +47,7 @@ from hybridcalc.architecture import (
     kv_elements_per_token,
     kv_heads_on_rank,
 )
-from hybridcalc.engines.answer import Preparation
+from hybridcalc.engines.answer import Preparation, Slot
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
@@ -57,6 +59,7 @@ from hybridcalc.engines.vllm.layers import (
     kv_element_bytes,
     layer_state,
     records,
+    state_parts,
 )
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import Refusal
@@ -392,9 +395,33 @@ class Prepared(Preparation, Known):
         """Whether max_num_seqs may not exceed the blocks."""
         return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
 
+    @cached_property
+    def slot(self) -> Slot:
+        """What the state of one sequence takes in all layers of a GPU, before it is padded to pages."""
+        if self.model.state is None or not self.state:
+            return Slot(0, 0)
+        conv, ssm = state_parts(self.model, self.args, self.state)
+        layers = max(sum(group.layers for group in own if group.kind == STATE) for own in self.stages)
+        return Slot(layers * conv, layers * ssm)
+
+    @cached_property
+    def bytes_per_token(self) -> Fraction:
+        """Bytes each further token takes on a GPU, in whole blocks of all groups that grow."""
+        growing = Fraction(0)
+        for group in self.groups:
+            if group.kind in SHARED_OUT or (group.kind == STATE and self.held.mode == "all"):
+                growing += Fraction(self.bytes_per_block, group.span(self.held.dcp))
+        return growing
+
     def blocks_at(self, length: int) -> int:
         """Blocks that one request of ``length`` tokens holds in all groups."""
         return sum(blocks_held(group, length, self.held) for group in self.groups)
+
+
+def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
+    """The longest request of at most ``most`` tokens whose blocks fit ``usable_bytes``; 0 where none does."""
+    room = usable_bytes // ready.bytes_per_block
+    return most if ready.blocks_at(most) <= room else max(0, bisect_right(range(most), room, key=ready.blocks_at) - 1)
 
 
 class Sizing(NamedTuple):

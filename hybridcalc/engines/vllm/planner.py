@@ -5,7 +5,6 @@ stage that raised it and what the stages before it had settled. Mirrors vLLM con
 v1/core/kv_cache_planning.py, kv_cache_utils.py, config/compilation.py (0.33.0, 0.22.1).
 """
 
-from bisect import bisect_right
 from math import gcd, lcm
 from typing import Any
 
@@ -40,6 +39,7 @@ from hybridcalc.engines.vllm.pages import (
     checkpoint_grid,
     form_groups,
     kv_bytes_per_token,
+    longest_length,
     resolve_pages,
     table_row,
 )
@@ -310,18 +310,17 @@ def usable_bytes(ready: Prepared, available_bytes: int) -> int:
     return available - per_block if ready.rules.null_block_reserved else available
 
 
-def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
-    """The longest request of at most ``most`` tokens whose blocks fit ``usable_bytes``; 0 where none does."""
-    room = usable_bytes // ready.bytes_per_block
-    return most if ready.blocks_at(most) <= room else max(0, bisect_right(range(most), room, key=ready.blocks_at) - 1)
-
-
 def outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
+    """The engine's own figures, under their own names, and the lines of the log."""
+    return figures(ready, sizing) | {"log": log_lines(ready, sizing)}
+
+
+def figures(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
     """The engine's own figures, under their own names."""
     found: dict[str, Any] = own(ready.settled) | _sized(ready, sizing)
     if ready.state and ready.rules.seqs_refused:
         found["cudagraph_mamba_check"] = "ok"
-    return found | {"log": log_lines(ready, sizing)}
+    return found
 
 
 def log_lines(ready: Prepared, sizing: Sizing) -> list[str]:

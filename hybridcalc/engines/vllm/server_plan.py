@@ -18,8 +18,8 @@ from hybridcalc.engines.vllm import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
-from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
-from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
+from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held, longest_length
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, figures, prepare, size, usable_bytes
 from hybridcalc.errors import HybridcalcError, InputError, Refusal, Write
 from hybridcalc.findings import Step
 from hybridcalc.units import GIB, LARGEST_BYTES
@@ -235,9 +235,8 @@ class Plan(Shown, Figures):
     @property
     def engine_figures(self) -> dict[str, Any]:
         """VLLM's own figures under its own names."""
-        found, running = outputs(self.ready, self.sizing), self.running
-        del found["log"]  # the lines of the document
-        return found | {
+        running = self.running
+        return figures(self.ready, self.sizing) | {
             "padded_page_bytes": self.padded_page_bytes,
             "padding_pct": self.padding_pct,
             "usable_blocks": self.usable_blocks,
