@@ -142,7 +142,7 @@ class Engines(Mapping[str, "Engine"]):
         from hybridcalc.shell.launch import Launch
 
         started = self.launchers.find(words_of(line), {}) if not isinstance(line, str) else None
-        if isinstance(started, Launch):  # most: no shell has anything left to do
+        if isinstance(started, Launch) and all(map(str.isascii, started.words)):  # no shell has anything left to do
             return started
         from hybridcalc.shell.pasted import read_launch
 

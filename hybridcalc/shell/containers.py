@@ -191,6 +191,22 @@ def container(
     return Container(_unprefixed(words[at]), inside, tuple(mounts), gpus)
 
 
+def kubectl_run(words: Sequence[Word], at: int) -> list[Word]:
+    """``kubectl run NAME --image=IMAGE --env=A=1 -- WORDS`` as other runtimes say it; else its name alone."""
+    end = next((after for after in range(at, len(words)) if words[after] == "--"), len(words))
+    taken: dict[str, list[Word]] = {}
+    for option in range(at, end):
+        name, equals, value = words[option].partition("=")
+        held = words[option].ending(len(value)) if equals else words[option + 1] if option + 1 < end else None
+        if name in ("--image", "--env") and held is not None:
+            taken.setdefault(name, []).append(held)
+    run = next((word for word in words[at:end] if word == "run"), None)
+    if run is None or "--image" not in taken:
+        return list(words[at - 1 : at])
+    env = [word for held in taken.get("--env", ()) for word in (held.instead("--env"), held)]
+    return [words[at - 1], run, *env, taken["--image"][0], *words[end + 1 :]]
+
+
 def _unprefixed(image: Word) -> Word:
     """An image without the ``docker://`` that says where it is from."""
     return image.ending(len(image) - len("docker://")) if image.startswith("docker://") else image

@@ -315,7 +315,7 @@ def values_after(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
 def is_flag(word: str) -> bool:
     """Whether argparse takes a word for a flag. Raises InputError for a dash that a word processor has lengthened."""
     if word.startswith(_DASHES):
-        name = quoted(word[1:].lstrip("-"))[1:-1]
+        name = quoted(word.lstrip("-" + "".join(_DASHES)))[1:-1]
         raise MisspeltFlag(f"{quoted(word)} begins with a typographic dash", instead=f"--{name}")
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word) and " " not in word.partition("=")[0]
 

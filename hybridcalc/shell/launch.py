@@ -171,7 +171,7 @@ class Launchers:
                 from hybridcalc.shell.containers import env_options
 
                 at = env_options(words, at, own)
-            elif not word.why and base(word) in RUNTIMES:
+            elif not word.why and base(word) in (*RUNTIMES, "kubectl"):
                 inside = self._in_container(words, at, own)
                 if inside is not None:
                     return inside
@@ -350,7 +350,8 @@ class Launchers:
         head = base(words[at])
         if head in SHELLS and not words[at].why:
             return _script(words, at + 1, env)
-        found = self._program(words, at, head) if words[at].why or head.startswith(self._heads) else None
+        told = words[at].why or head == "torchrun" or head.startswith(self._heads)
+        found = self._program(words, at, head) if told else None
         if found is None or not ASKS.isdisjoint(found[2]):
             return None
         engine, program, arguments = found
@@ -358,7 +359,9 @@ class Launchers:
 
     def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
-        if PYTHON.fullmatch(head) or (words[at].why and head.startswith("$")):  # which may be one
+        if head == "torchrun":  # its own options, and then those of an interpreter
+            at = next((after for after in range(at + 1, len(words)) if words[after] == "-m"), at + 1) - 1
+        if head == "torchrun" or PYTHON.fullmatch(head) or (words[at].why and head.startswith("$")):  # which may be one
             return self._module(words, at + 1) or self._server(words, at)
         head = head.partition("@")[0]
         for program, engine in self._programs.items():
@@ -394,8 +397,10 @@ class Launchers:
 
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What a container's runtime starts, whose words begin there."""
-        from hybridcalc.shell.containers import container
+        from hybridcalc.shell.containers import container, kubectl_run
 
+        if base(words[at - 1]) == "kubectl":
+            words, at = kubectl_run(words, at), 1
         found = container(words, at, env, base(words[at - 1]), lambda at: self._starts(words, at, {}) is not None)
         if found is None:
             return None
