@@ -7,6 +7,7 @@ Token counts use 1k = 1,024 and 1M = 1,048,576, as context lengths are named.
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from hybridcalc.errors import InputError, quoted
 
@@ -127,6 +128,7 @@ _VERSION = (
 """A version, and what is left out of it: a candidate, a later build, what it was built for."""
 
 
+@lru_cache(maxsize=256)
 def version_numbers(text: str) -> tuple[int, ...]:
     """(0, 5, 23) of an engine version ``0.5.23``, ``v0.5.23.post1`` or ``0.5.23rc1-cu126``; (0, 33) of ``0.33``, which
     is the series; (11549,) of llama.cpp's build ``b11549``. Raises InputError for what is no version.

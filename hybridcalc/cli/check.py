@@ -14,6 +14,7 @@ import typer
 from hybridcalc.cli.app import Json, command
 from hybridcalc.errors import InputError, quoted
 
+FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 LARGEST_ENV_BYTES = 2**20
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -103,7 +104,6 @@ def check_command(
         return
     from hybridcalc.checks.run import check_paths
     from hybridcalc.checks.settings import load_settings, settings_from
-    from hybridcalc.output.check_report import FORMATS, write_report
 
     if fix and show_diff:
         raise InputError("--fix and --diff exclude each other", fix="give one of them")
@@ -146,14 +146,23 @@ def check_command(
     code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)
     with redirect_stdout(sys.stderr) if show_diff and form == "text" else nullcontext():  # stdout is the patch
         singly = any(path == "-" or Path(path).is_file() for path in paths or ())
-        write_report(report, form, into, settings, code, verbose=verbose, whole=singly)
+        if form == "text":
+            from hybridcalc.output import no_commands
+            from hybridcalc.output.check_text import print_report
+
+            with no_commands():
+                print_report(report, exit_code=code, verbose=verbose, whole=singly)
+        else:
+            from hybridcalc.output.check_report import write_report
+
+            write_report(report, form, into, settings, code, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
 
 def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
     """The report's form; GitHub's where its workflow runs this and nobody asked for another."""
-    from hybridcalc.output.check_report import FORMATS, in_workflow
+    from hybridcalc.output import in_workflow
 
     if as_json:
         if output not in (None, "json"):

@@ -1,4 +1,4 @@
-"""The report of check in any form: text, JSON, SARIF, JUnit, and what GitHub's workflows read; and its fixes, made.
+"""The report of check in a form for machines: JSON, SARIF, JUnit, what GitHub's workflows read; and its fixes, made.
 
 Each form is imported where it is asked for.
 """
@@ -6,8 +6,7 @@ Each form is imported where it is asked for.
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,15 +14,12 @@ from hybridcalc.checks.run import Report
 from hybridcalc.checks.settings import Settings
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, printable
+from hybridcalc.output import in_workflow, no_commands
 
-FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 
-
-def write_report(
-    report: Report, form: str, into: str | None, settings: Settings, code: int, *, verbose: bool, whole: bool
-) -> None:
-    """Write the report in a form of FORMATS to the file ``into``, or to stdout; as text, which is ``whole`` or holds
-    the worst, ``verbose`` with what was read.
+def write_report(report: Report, form: str, into: str | None, settings: Settings, code: int, *, verbose: bool) -> None:
+    """Write the report in a form for machines to the file ``into``, or to stdout; GitHub's has the text behind it,
+    ``verbose`` with what was read.
     """
     text = ""
     if form == "json":
@@ -52,35 +48,16 @@ def write_report(
         text = workflow_commands(report) if form == "github" else markdown(report)
         if form == "github":
             _step_summary(markdown(report))
-    if form in ("text", "github") and into is None:
+    if form == "github" and into is None:
         from hybridcalc.output.check_text import print_report
 
         sys.stdout.write(text)
-        with _no_commands():
-            print_report(report, exit_code=code, verbose=verbose, whole=whole or form == "github")
+        with no_commands():
+            print_report(report, exit_code=code, verbose=verbose, whole=True)
     elif into is not None:
         Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:
         sys.stdout.write(text)
-
-
-@contextmanager
-def _no_commands() -> Iterator[None]:
-    """Keep what files hold from being taken for commands of a GitHub workflow, which a line of a log may be."""
-    if not in_workflow():
-        yield
-        return
-    from secrets import token_hex
-
-    token = token_hex(16)
-    sys.stdout.write(f"::stop-commands::{token}\n")
-    yield
-    sys.stdout.write(f"::{token}::\n")
-
-
-def in_workflow() -> bool:
-    """Whether a workflow of GitHub runs this."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def _step_summary(text: str) -> None:
