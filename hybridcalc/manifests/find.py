@@ -208,7 +208,7 @@ def _read(source: Source, outside: Outside, beside: "_Beside") -> tuple[Deployme
         text = unrendered(text, ENGINES.launchers.starting)
     found: list[Deployment] = []
     for deployment in form.read(text, outside, beside):
-        whole = filled(deployment, outside, {}, variables=False)
+        whole = filled(deployment, outside, beside.role_values(), variables=False)
         whole = whole._replace(launch=_configured(whole.launch, beside))
         found.append(whole._replace(hardware=in_container(whole.launch, whole.hardware)))
     return tuple(on_nodes(found))
@@ -298,6 +298,14 @@ class _Beside:
 
         return generated(self._path, self._tree, name)
 
+    def role_values(self) -> Mapping[str, Word]:
+        """The variables that Ansible gives the file, where it is one of a role."""
+        if self._folder is None or self._tree is None or "defaults" not in _names_above(self._folder):
+            return {}
+        from hybridcalc.manifests.ansible import role_values
+
+        return role_values(self._path, self._tree)
+
     def patched(self, kind: str, name: str) -> "Fields | None":
         """The document that the file changes, where kustomizations of the checked folder take it in as a patch."""
         if self._folder is None or self._tree is None:
@@ -313,6 +321,16 @@ class _Beside:
         from hybridcalc.manifests.documents import model_beside
 
         return model_beside(self._folder, name)
+
+
+@lru_cache(maxsize=64)
+def _names_above(folder: str) -> frozenset[str]:
+    """What lies beside a folder and beside the one that it is in."""
+    names: set[str] = set()
+    for above in (os.path.join(folder, ".."), os.path.join(folder, "..", "..")):
+        with suppress(OSError):
+            names.update(os.listdir(above))
+    return frozenset(names)
 
 
 @lru_cache(maxsize=64)

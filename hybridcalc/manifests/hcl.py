@@ -8,7 +8,7 @@ for ``jsonencode(...)``, whose argument counts.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from hybridcalc.manifests import Deployment
 from hybridcalc.manifests.documents import Beside
@@ -23,17 +23,27 @@ _TOKEN = re.compile(
     r"(?P<gap>(?:[ \t\r]|#[^\n]*|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z))+)|(?P<string>\"(?:[^\"\\\n]|\\.)*\")"
     r"|<<[-~]?(?P<mark>[A-Za-z_]\w*)\r?\n|(?P<name>[A-Za-z_][\w.-]*)|(?P<number>-?[0-9][\w.]*)|(?P<sign>[\s\S])"
 )
+_REFERENCE = re.compile(r"\$\{\s*((?:var|local)\.\w+)\s*\}")
 _ESCAPE = re.compile(r"\\(.)")
 
 
 def read_hcl(text: Text, outside: Outside, beside: Beside) -> Iterator[Deployment]:
     """What the blocks of a file start."""
-    yield from read_documents([body_of(text)], outside, beside)
+    given = beside("terraform.tfvars")
+    elsewhere = {key.value for key, _ in body_of(Text(given, given.text)).entries()} if given is not None else set()
+    yield from read_documents([body_of(text, elsewhere)], outside, beside)
 
 
-def body_of(text: Text) -> Mapping:
-    """The whole of a file."""
-    return _Reader(text).body(0)
+def body_of(text: Text, elsewhere: Set[str] = frozenset()) -> Mapping:
+    """The whole of a file, its ``locals`` and the defaults of its variables filled in, but for those set elsewhere."""
+    reader = _Reader(text)
+    body = reader.body(0)
+    known = {name: value for name, value in reader.known.items() if name.removeprefix("var.") not in elsewhere}
+    for scalar in reader.open:
+        value = known.get(scalar.value, _REFERENCE.sub(lambda match: known.get(match[1], match[0]), scalar.value))
+        if value != scalar.value and "${" not in value:
+            scalar.tag, scalar.value = None, value
+    return body
 
 
 class _Reader:
@@ -41,6 +51,8 @@ class _Reader:
 
     def __init__(self, text: Text) -> None:
         self.text, self.at, self.count = text, 0, 0
+        self.open: list[Scalar] = []
+        self.known: dict[str, str] = {}
 
     def _next(self, *, lines: bool = False) -> re.Match[str] | None:
         """The next token; line ends are one only where ``lines`` says so."""
@@ -84,7 +96,8 @@ class _Reader:
                 if label[0] in ("=", ":"):
                     held.pairs.append((key, self.expression(depth + 1)))
                 elif label[0] == "{":
-                    held.pairs.append((last, self.body(depth + 1)))
+                    held.pairs.append((last, block := self.body(depth + 1)))
+                    self._named(key.value, last.value, block)
                 break
         held.end = self.text.at(self.at)
         found = {key.value: value for key, value in held.pairs if isinstance(key, Scalar)}
@@ -92,6 +105,12 @@ class _Reader:
         if isinstance(options, Mapping) and environment is not None:  # of a task and its driver
             options.pairs.append((Scalar(held.source, held.begin, held.begin, None, "env", None), environment))
         return held
+
+    def _named(self, kind: str, name: str, block: Mapping) -> None:
+        """What a block gives other parts of the file: the default of a ``variable``, the values of ``locals``."""
+        for key, value in block.entries() if kind in ("variable", "locals") else ():
+            if isinstance(value, Scalar) and value.tag is None and (kind == "locals" or key.value == "default"):
+                self.known[f"local.{key.value}" if kind == "locals" else f"var.{name}"] = value.value
 
     def expression(self, depth: int) -> Node:
         """A value; what follows it on its line makes it one that nobody knows."""
@@ -141,7 +160,9 @@ class _Reader:
         value = _ESCAPE.sub(lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), raw) if inner else raw
         tag = None if known and "${" not in value else UNKNOWN
         begin, end = self.text.at(begin) - inner, self.text.end(end) + inner
-        return Scalar(self.text.source, begin, end, tag, value, '"' if inner else None)
+        scalar = Scalar(self.text.source, begin, end, tag, value, '"' if inner else None)
+        self.open += [scalar] if tag is not None else []
+        return scalar
 
     def _document(self, match: re.Match[str]) -> Scalar:
         """A here-document."""

@@ -75,8 +75,10 @@ class Kustomizations(NamedTuple):
             taken = dict.fromkeys(file for one in every for file in one.takes)
             files = [file for file in taken if file not in patches and file not in self.by_folder]
             spend(visits=len(taken))
-            found = [node for file in files[:MOST_FILES] for node in _documents(file, kind, name)]
-            if found or len(files) > MOST_FILES:
+            found = (
+                [node for file in files for node in _documents(file, kind, name)] if len(files) <= MOST_FILES else []
+            )
+            if found:
                 return found[0] if len(found) == 1 else None
         return None
 
