@@ -23,6 +23,11 @@ class HybridcalcError(Exception):
         self.flag, self.rule, self.release = flag, rule, release
         super().__init__(self.message)
 
+    @property  # follows ``fix``, which may be set later
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """What Python shows below the error where nothing catches it: what to write instead."""
+        return [f"fix: {self.fix}"] if self.fix else []
+
 
 class Write(str):
     """A fix that is one value: of ``flag``, or of the flag at fault where that is empty; ``more`` is said behind it."""

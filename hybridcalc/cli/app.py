@@ -10,7 +10,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, signature
@@ -49,6 +49,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and 
 """The option of nearly every command."""
 USAGE_ERROR = 2
 INTERRUPTED = 130
+UNDETECTED = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+"""With it typer's options of completion take a shell, one of those it knows."""
 
 
 class LazyGroup(TyperGroup):
@@ -215,8 +217,24 @@ def execute(arguments: list[str]) -> int:
 
 def run(arguments: list[str]) -> int:
     """Run one command line. Raises what the command raises."""
-    result = get_command(app).main(args=arguments, prog_name="hybridcalc", standalone_mode=False)
+    with _shell_asked_for(arguments):
+        command = get_command(app)
+    result = command.main(args=arguments, prog_name="hybridcalc", standalone_mode=False)
     return result if isinstance(result, int) else 0
+
+
+@contextlib.contextmanager
+def _shell_asked_for(arguments: list[str]) -> Iterator[None]:
+    """Let the options of completion take the name of a shell where one stands behind them: typer has them take none
+    where it can find out which shell is running, and drops the name.
+    """
+    named = arguments[:1] in (["--install-completion"], ["--show-completion"]) and len(arguments) > 1
+    if named and not arguments[1].startswith("-"):
+        os.environ[UNDETECTED] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(UNDETECTED, None)
 
 
 def _report(failure: Exception, command: str) -> int:

@@ -230,7 +230,7 @@ def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]
     from hybridcalc.speed.plans import pace_of
 
     try:
-        return pace_of(engine, plan), []
+        return pace_of(engine, plan, wanted=plan.workload.wanted), []
     except HybridcalcError as error:
         return None, [str(error)]
 

@@ -18,7 +18,7 @@ from hybridcalc.engines.checkpoints import quantised_releases
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.ranks import RANKS_TRIED
 from hybridcalc.engines.view import ends
-from hybridcalc.errors import HybridcalcError, Refusal, flags_of
+from hybridcalc.errors import HybridcalcError, Refusal, Write, flags_of
 from hybridcalc.findings import at_or_above
 
 STEP = 0.01
@@ -36,9 +36,11 @@ Found = tuple[str, Answer]
 class Serves(Protocol):
     """Plans other arguments or another checkpoint."""
 
-    def __call__(self, other: Architecture, changed: Any, *, certain: bool = True) -> Found | None:
-        """The plan, where it serves a request, and the flag that it takes besides; a ``certain`` one serves over all of
-        an estimated memory.
+    def __call__(
+        self, other: Architecture, changed: Any, *, certain: bool = True, several: bool = False
+    ) -> Found | None:
+        """The plan, where it serves a request, and the flag that it takes besides, or ``several``; a ``certain`` one
+        serves over all of an estimated memory.
         """
 
 
@@ -49,19 +51,19 @@ def remedies(engine: Engine, model: Architecture, args: Any, memory: Memory, wor
     if not engine.offers("suggest") or rule not in engine.part("suggest").SHORT:
         return ""
 
-    def planned(other: Architecture, changed: Any, more: str = "") -> Found | None:
+    def planned(other: Architecture, changed: Any, several: bool, more: str = "") -> Found | None:
         try:
             return more, engine.plan(other, changed, memory(other, changed), workload)
         except Refusal as refusal:
             again = flags_of(refusal.fix)
-            if more or not again:
+            if more or not again or not (several or isinstance(refusal.fix, Write)):
                 return None
         more = f" {again}"
-        return planned(other, engine.changed(changed, more), more)
+        return planned(other, engine.changed(changed, more), several, more)
 
-    def serves(other: Architecture, changed: Any, *, certain: bool = True) -> Found | None:
+    def serves(other: Architecture, changed: Any, *, certain: bool = True, several: bool = False) -> Found | None:
         with suppress(HybridcalcError):
-            found = planned(other, changed)
+            found = planned(other, changed, several)
             enough = found is not None and (found[1].requests or workload.mean_length is None)
             if found is not None and enough and not (certain and at_or_above(found[1].findings, "error")):
                 return found
@@ -125,7 +127,7 @@ def _checkpoint(engine: Engine, model: Architecture, args: Any, *, serves: Serve
     others = list[Found]()
     for name in quantised_releases(model) if args.quantization is None else ():
         other = load_model(name)
-        found = serves(other, args) or serves(other, args, certain=False)
+        found = serves(other, args, several=True) or serves(other, args, certain=False, several=True)
         if found is not None:
             more = f" with{found[0]}" if found[0] else ""
             others.append((f"load {name}{more}", found[1]))

@@ -80,6 +80,10 @@ LIMITS = {
 """The most of what is counted; else MOST_TOKENS."""
 
 
+PEOPLE = frozenset({"users", "clients", "conversations", "chats", "agents", "people", "concurrency"})
+"""What people call those whose turns follow on each other: the first parameter of such a kind."""
+
+
 def parse_workload(text: str, *, seed: int = 0, workers: int = 1) -> Workload:
     """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``, or of several joined by ``+``; of so many
     ``workers`` that of one.
@@ -125,10 +129,12 @@ def values_of(text: str) -> tuple[str, Values]:
         if key in values and not equals:
             raise InputError(f"--workload {name}: {key} has no value", fix=f"write {key}={kind.defaults[key]}")
         if key not in values:
-            near = get_close_matches(key, values, n=1)
+            first = next(iter(kind.defaults))
+            near = [first] if key in PEOPLE and kind.turns == "turns" else get_close_matches(key, values, n=1)
+            instead = f"write {name}:{near[0]}={value or '...'}; " if near else ""
             raise InputError(
                 f"--workload {name}: {quoted(part)} is not one of its parameters",
-                fix=f"write {near[0]}=..." if near else f"it takes {', '.join(values)}",
+                fix=f"{instead}it takes {', '.join(values)}",
             )
         if key in typed:
             raise InputError(f"--workload {name}: {key} is given twice", fix="leave one of them")

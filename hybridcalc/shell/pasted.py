@@ -50,7 +50,12 @@ def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
         raise InputError("there is no launch command", fix=fix)
     if is_unresolved(shell.idle[0][0]):
         raise InputError(f"{quoted(shell.idle[0][0])} is a value the shell decides", fix="give it literally")
-    raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=fix)
+    program = str(shell.idle[0][0]).rpartition("/")[2]
+    raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=FRONTS.get(program, fix))
+
+
+FRONTS = {"lms": "LM Studio runs llama.cpp: write llama-server -m FILE.gguf -c TOKENS -np SLOTS as it loads it"}
+"""Programs that start an engine of their own with settings that their command lines do not have: what to write."""
 
 
 def _typed(launch: Launch) -> Launch:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hybridcalc.deployment import requests_text
 from hybridcalc.errors import InputError, NotModelled
 from hybridcalc.findings import LONGEST_REASON, Quantity, Table, View
 from hybridcalc.hardware import rates_of
@@ -48,7 +49,8 @@ POINTS, MOST_REQUESTS = 33, 4
 @dataclass(frozen=True, slots=True)
 class Pace:
     """The floors of a plan: one decode step at ``context`` tokens a request, and the prefill of as many; ``at`` gives
-    the floor of a step of other requests and lengths.
+    the floor of a step of other requests and lengths. ``fewer``: the step is of the requests that are wanted, which are
+    fewer than run.
     """
 
     step: Floor
@@ -59,6 +61,7 @@ class Pace:
     saved: "StateGrid | None" = None
     price: Callable[[int, tuple[int, ...]], "tuple[Boundary, ...]"] | None = None
     live: "Callable[[Play], Play] | None" = None
+    fewer: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The key ``speed`` of ``plan --json``."""
@@ -111,6 +114,8 @@ class Pace:
         """What a step takes, in a line: as many of its parts as that has room for, the largest first."""
         step, taken = self.step, by_name(self.step)
         rate = f"{rate_text(step.tokens_per_second())} tokens/s at most"
+        if self.fewer:
+            rate += f" at {requests_text(step.batch)}"
         told = [f"{name} {ms_text(ms)}" for name, ms in sorted(taken.items(), key=lambda part: -part[1])]
         kept = next((n for n in range(len(told), 0, -1) if len(f"{rate}: {', '.join(told[:n])}") <= LONGEST_REASON), 0)
         parts = ", ".join(told[:kept])
@@ -243,8 +248,9 @@ def by_name(step: Floor) -> dict[str, float]:
     return found
 
 
-def pace_of(served: "Engine", plan: "Answer") -> Pace:
-    """The pace of a plan on its GPU, at its requests and their mean length.
+def pace_of(served: "Engine", plan: "Answer", *, wanted: int | None = None) -> Pace:
+    """The pace of a plan on its GPU, at its requests, or at those that are ``wanted`` where they are fewer, and their
+    mean length.
 
     Raises InputError where there is no GPU, no rates of it, no length or no request, NotModelled where nothing is known
     of the weights.
@@ -269,8 +275,9 @@ def pace_of(served: "Engine", plan: "Answer") -> Pace:
 
         return with_speed(served, plan.model, plan.args, rates, play)
 
-    step = at(plan.requests, context)
-    return Pace(step, prompt, context, at, plan.model.name, served.saved(plan), price, live)
+    requests = min(plan.requests, wanted or plan.requests)
+    step, fewer = at(requests, context), requests < plan.requests
+    return Pace(step, prompt, context, at, plan.model.name, served.saved(plan), price, live, fewer)
 
 
 def ms_text(ms: float) -> str:

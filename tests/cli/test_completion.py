@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.cli import completion
@@ -100,3 +101,11 @@ def test_names_are_plain_words() -> None:
     document = json.loads((ROOT / "hybridcalc" / "cli" / "completion.json").read_text(encoding="utf-8"))
     names = [*document["lists"]["gpus"], *document["lists"]["models"], *document["root"]["commands"]]
     assert all(name.isascii() and name.replace("-", "").replace(".", "").replace("_", "").isalnum() for name in names)
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_a_shell_that_is_not_known_is_an_error(option: str) -> None:
+    """And no file is changed: without its name, the shell that runs would be taken."""
+    ran = run(option, "nosuch")
+    assert (ran.code, ran.out) == (2, "")
+    assert "'nosuch' is not one of 'bash', 'zsh', 'fish'" in " ".join(ran.err.split())

@@ -34,7 +34,9 @@ def test_a_checkpoint_that_is_advised_starts() -> None:
 
 def test_a_memory_below_zero_is_called_so() -> None:
     answer = run("plan", "qwen3.5-4b", "--rest=-10GB", "-L", "8k")
-    assert answer.code == 1 and "the memory left is negative: -9.31 GiB" in answer.out
+    assert answer.code == 1 and "weights and what is kept take 9.31 GiB more than there is" in " ".join(
+        answer.out.split()
+    )
 
 
 @pytest.mark.parametrize("count", [0, 5000, 100_000, 10**17])

@@ -217,3 +217,17 @@ def test_a_container_that_asks_for_more_gpus_than_a_node_holds_is_warned_of() ->
     for gpu, warned in (("b200", True), ("300GiB", False)):
         done = run("plan", "--gpu", gpu, "-L", "8k", "--json", "--fail-on", "never", "--", *line.split()).document
         assert ("HC081" in {each["rule"] for each in done["findings"]}) == warned
+
+
+def test_lm_studios_command_is_answered_with_that_of_llama_cpp() -> None:
+    ran = run("plan", "--gpu", "rtx-4070", "--", "lms", "load", "qwen/qwen3.5-9b", "--context-length", "131072")
+    assert ran.code == 2 and "write llama-server -m FILE.gguf -c TOKENS -np SLOTS" in " ".join(ran.err.split())
+
+
+def test_a_step_is_of_the_requests_that_are_wanted() -> None:
+    """-C 1 of 74 that would run: the states and KV of one are read, and weights are read for one token."""
+    asked = ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "--engine", "vllm", "--gpu", "dgx-spark", "-L", "4k")
+    one, all_of_them = (run("plan", *asked, *more, "--json").document for more in (("-C", "1"), ()))
+    assert (one["speed"]["batch"], all_of_them["speed"]["batch"]) == (1, all_of_them["requests"])
+    assert one["speed"]["floor_ms"] < all_of_them["speed"]["floor_ms"] / 5
+    assert "tokens/s at most at 1 request" in " ".join(run("plan", *asked, "-C", "1").out.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import traceback
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,12 @@ def test_a_finding_carries_what_its_error_knew() -> None:
         "",
         None,
     )
+
+
+def test_a_traceback_shows_what_to_write_instead() -> None:
+    """Where nobody catches the error, as at a prompt of Python; a fix that is found later is the one that is shown."""
+    error = InputError("no model 'x'", fix="write another")
+    shown = traceback.format_exception(error)
+    assert shown[-2:] == ["hybridcalc.errors.InputError: no model 'x'\n", "fix: write another\n"]
+    error.fix = ""
+    assert traceback.format_exception(error)[-1] == "hybridcalc.errors.InputError: no model 'x'\n"

@@ -134,6 +134,9 @@ def test_a_million_requests_are_streamed() -> None:
     assert len(list(islice(workload.stream(), 5))) == 5
 
 
+NO_PARAMETER = " is not one of its parameters"
+
+
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [
@@ -142,7 +145,10 @@ def test_a_million_requests_are_streamed() -> None:
             "--workload 'cyclc:prefixes=3' is neither a kind of workload nor a file",
             "write cyclic:...",
         ),
-        ("cyclic:prefix=3", "--workload cyclic: 'prefix=3' is not one of its parameters", "write prefixes=..."),
+        ("cyclic:prefix=3", "--workload cyclic: 'prefix=3'" + NO_PARAMETER, "write cyclic:prefixes=3; it takes pref"),
+        ("chat:users=40", "--workload chat: 'users=40'" + NO_PARAMETER, "write chat:sessions=40; it takes sessions, "),
+        ("agents:agents=9", "--workload agents: 'agents=9'" + NO_PARAMETER, "write agents:n=9; it takes n, history, "),
+        ("rag:users=9", "--workload rag: 'users=9'" + NO_PARAMETER, "it takes documents, tokens, "),
         ("cyclic:prefixes", "--workload cyclic: prefixes has no value", "write prefixes=384"),
         ("cyclic:prefixes=9,rounds=2,prefixes=9", "--workload cyclic: prefixes is given twice", "leave one of them"),
         ("cyclic:prefixes=0", "--workload cyclic: prefixes=0: not a whole number from 1 to 1,000,000", ""),

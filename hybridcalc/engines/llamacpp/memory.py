@@ -209,12 +209,10 @@ def _rest_of_gpu(gpu: "Gpu", model: Architecture, args: ContextParams, known: Me
     if weights is None and found is not None:
         weights = part_on_cards(found, placed(ready, found.layers))
     if weights is None:
-        named = "qwen3.5:35b-q4_K_M" if args.ollama else "MODEL:Q4_K_M"
-        raise MemoryUnknown(
-            "--gpu needs the weights",
-            figures=(GPU, WEIGHTS),
-            fix=f"give a GGUF file, a name with its type mix ({named}), or --weights SIZE",
-        )
+        fix = "give a GGUF file, a name with its type mix (MODEL:Q4_K_M), or --weights SIZE"
+        if args.ollama:
+            fix = "add the type mix to the tag, as -q4_K_M, which most tags of Ollama's library are; or --weights SIZE"
+        raise MemoryUnknown("--gpu needs the weights", figures=(GPU, WEIGHTS), fix=fix)
     buffers = compute_buffer(ready)
     why = f"batches of {ready.n_ubatch} (-ub)" if buffers is not None else "the model's sizes are not known"
     low, likely, high = (size / GIB for size in buffers or NO_SIZES)

@@ -39,7 +39,7 @@ def verdict(plan: Plan) -> tuple[str, str]:
 def figures(plan: Plan) -> list[Quantity]:
     """The figures it rests on."""
     ready, (moved, devices) = plan.ready, _devices(plan)
-    rows = list(moved)
+    rows = list[Quantity]()
     if ready.state_layers:
         copies = f" x {1 + ready.copies} copies" if ready.copies else ""
         one, token = ready.sequence_state_bytes, ready.kv_bytes_per_token
@@ -52,7 +52,7 @@ def figures(plan: Plan) -> list[Quantity]:
         streams = f"{ready.streams} streams of" if ready.streams > 1 else "one stream of"
         why = f"{streams} {ready.n_ctx_seq:,} cells, {row:,} B a token{types}"
         rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", format_bytes(ready.kv_bytes), why))
-    rows += devices
+    rows += [*moved, *devices]
     if ready.draft_bytes:
         rows.append(
             Quantity(

@@ -125,8 +125,11 @@ def solve_state_pool(
         branch = "memory_budget_spec" if reserved else "memory_budget"
         slots = _by_ratio(rest_gib, slot_bytes, slots_per_request, reserved, each, fixed_ring, args, rules)
     if slots <= 0:
+        lacking = f"{_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B"
+        if rest_gib < 0:
+            lacking = f"weights and what is kept take {-rest_gib:.2f} GiB more than there is"
         raise Refusal(
-            f"no room for a state slot: {_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B",
+            f"no room for a state slot: {lacking}",
             stage="solve",
             rule="HC001",
             fix=more_room(args, 0, slots_per_request, 0)
@@ -145,9 +148,7 @@ def solve_state_pool(
 
 
 def _memory(rest_gib: float, slot_bytes: int) -> str:
-    """The memory in words: one that the engine's two decimals would round away, or that is none, is named."""
-    if rest_gib < 0:
-        return f"the memory left is negative: {rest_gib:.2f} GiB"
+    """The memory in words: one that the engine's two decimals would round away is named."""
     if not 0 < rest_gib * GIB < slot_bytes:
         return f"{rest_gib:.2f} GiB"
     return f"{format_bytes(int(rest_gib * GIB))}, less than one, by the engine's own arithmetic"

@@ -43,7 +43,9 @@ def figures(plan: Plan) -> list[Quantity]:
     groups = f"{max(sizes)} layers, {len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}"
     held = f"{plan.blocks_per_request:,} at {plan.max_model_len:,} tokens"
     if plan.workload.mean_length is not None:
-        held = f"{_whole(plan.running.blocks_each)} a request of {plan.workload.describe()}"
+        mean = " on average" if len(plan.workload.lengths) > 1 else ""
+        held = f"{_whole(plan.running.blocks_each)} a request{mean}"
+    one = format_bytes(plan.bytes_per_block) + (f", {plan.attn_block_size:,} tokens" if ready.kv_bytes else "")
     printed = f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}"
     rows = []
     if plan.prefix is not None:
@@ -54,7 +56,7 @@ def figures(plan: Plan) -> list[Quantity]:
             "blocks",
             f"{plan.num_blocks:,}",
             "blocks",
-            f"{format_bytes(plan.bytes_per_block)} each; {held}",
+            f"{one} each; {held}",
             f"{plan.bytes_per_block:,} B{between(plan.low.blocks, plan.high.blocks)}: {groups}",
         )
     ]
