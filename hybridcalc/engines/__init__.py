@@ -232,7 +232,7 @@ ENGINES = Engines({
             classes=frozenset({"LLM", "EngineArgs", "AsyncEngineArgs"}),
             appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
             configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
-            controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),
+            controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface", "LLMConfig"}),
             joining=frozenset({"--headless"}),
             parallelism={
                 "tensor": "--tensor-parallel-size", "data": "--data-parallel-size",

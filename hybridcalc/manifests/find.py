@@ -186,12 +186,14 @@ def _may_hold(name: str, path: str) -> bool | Passed:
 def _speaks(form: "Format", path: str) -> bool:
     """Whether the head of a file that has to be named says that it may start an engine."""
     text = head_of(path, PASSED_HEAD_BYTES).decode("utf-8", errors="replace")
-    if ENGINES.launchers.spoken.search(text) is None:
+    if ENGINES.launchers.spoken.search(text) is None and "engine_kwargs" not in text:
         return False
     if form.name == "notebook":  # lines of cells, as JSON holds them
         text = re.sub(r'(?m)^\s*"[!%]*(?:bash|sh)?\s*|\\n",?$', "", text)
         return ENGINES.launchers.shows_launch(text) or ENGINES.launchers.calls_engine(text.replace('\\"', '"'))
-    return ENGINES.launchers.calls_engine(text) if form.name == "python" else ENGINES.launchers.shows_launch(text)
+    if form.name != "python":
+        return ENGINES.launchers.shows_launch(text)
+    return bool(import_module("hybridcalc.manifests.pythonsource").seems_to_start(text))
 
 
 def _tree(path: str, checked: Iterable[str]) -> str:
@@ -300,7 +302,7 @@ class _Beside:
 
     def role_values(self) -> Mapping[str, Word]:
         """The variables that Ansible gives the file, where it is one of a role."""
-        if self._folder is None or self._tree is None or "defaults" not in _names_above(self._folder):
+        if not self._folder or self._tree is None or "defaults" not in _names_above(self._folder):
             return {}
         from hybridcalc.manifests.ansible import role_values
 
@@ -326,11 +328,9 @@ class _Beside:
 @lru_cache(maxsize=64)
 def _names_above(folder: str) -> frozenset[str]:
     """What lies beside a folder and beside the one that it is in."""
-    names: set[str] = set()
-    for above in (os.path.join(folder, ".."), os.path.join(folder, "..", "..")):
-        with suppress(OSError):
-            names.update(os.listdir(above))
-    return frozenset(names)
+    with suppress(OSError):
+        return frozenset(name for up in ("..", "../..") for name in os.listdir(os.path.join(folder, up)))
+    return frozenset()
 
 
 @lru_cache(maxsize=64)

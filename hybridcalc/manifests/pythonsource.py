@@ -30,6 +30,13 @@ _GPU = re.compile(r"([A-Za-z][\w-]*)(?::([0-9]{1,3}))?")
 SET_BY_ITEM = "an item of it is set elsewhere"
 
 
+def seems_to_start(text: str) -> bool:
+    """Whether source seems to start an engine, or to configure one that Ray Serve starts."""
+    configures = "|".join(name for row in ENGINES.rows.values() for name in row.starter.controllers)
+    configured = "engine_kwargs" in text and re.search(rf"\b(?:{configures})\(", text) is not None
+    return configured or ENGINES.launchers.calls_engine(text)
+
+
 def read_python(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
     """Every engine that a module starts. Raises InputError for a text that is no Python of this release."""
     if len(text.text) > LONGEST_SOURCE:
@@ -203,7 +210,10 @@ class _Module(Names):
         return run_script(held, {}, self.outside).launches
 
     def _call(self, node: ast.Call) -> list[Launch]:
-        """What a call of an engine's class starts."""
+        """What a call of an engine's class starts, or of what configures one."""
+        for name, row in ENGINES.rows.items():
+            if called(node) in row.starter.controllers:
+                return self._configured(node, name)
         root = node.func.value if isinstance(node.func, ast.Attribute) else node.func
         engine = self.imported.get(root.id) if isinstance(root, ast.Name) else None
         starter = ENGINES.rows[engine].starter if engine is not None else None
@@ -228,10 +238,33 @@ class _Module(Names):
                 words.append(Word("$@", self.text.source, at, until, why=A_VARIABLE))
         return [Launch(engine, tuple(words), {}, self.text.source.place(begin, end))]
 
+    def _configured(self, node: ast.Call, engine: str) -> list[Launch]:
+        """What Ray Serve starts: ``LLMConfig(model_loading_config=dict(model_source=M), engine_kwargs=dict(...))``."""
+        fields = {word.arg: word.value for word in node.keywords if word.arg is not None}
+        for word in node.keywords:
+            fields |= dict(self._pairs(word.value) or ()) if word.arg is None else {}
+        if "engine_kwargs" not in fields:
+            return []
+        loading = dict(self._pairs(fields["model_loading_config"]) or ()) if "model_loading_config" in fields else {}
+        source = loading.get("model_source", loading.get("model_id"))
+        if source is not None and isinstance(self.value(source), dict):  # a mirror of it
+            source = loading.get("model_id")
+        model = ENGINES.rows[engine].starter.model_flags[0].removeprefix("--")
+        words = list(self._flag(model, source, engine)) if source is not None else []
+        pairs = self._pairs(fields["engine_kwargs"])
+        for name, entry in pairs or ():
+            words += self._flag(name.replace("_", "-"), entry, engine)
+        if pairs is None:
+            words.append(Word("$@", self.text.source, *self._span(fields["engine_kwargs"]), why=A_VARIABLE))
+        return [Launch(engine, tuple(words), {}, self.text.source.place(*self._span(node)))]
+
     def _pairs(self, node: ast.expr) -> list[tuple[str, ast.expr]] | None:
         """The entries of a mapping that is written out, whatever their values; None where its keys are not known."""
         if isinstance(node, ast.Name) and node.id not in self.changes and node.id not in self.added:
             node = self.bound.get(node.id) or node
+        if isinstance(node, ast.Call) and not node.args and re.fullmatch(r"dict|\w+Config", called(node)):
+            given = [(word.arg, word.value) for word in node.keywords if word.arg is not None]
+            return given if len(given) == len(node.keywords) else None
         if not isinstance(node, ast.Dict):
             return None
         keys = [self.value(key) for key in node.keys]

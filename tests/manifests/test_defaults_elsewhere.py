@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests import Passed
+from hybridcalc.manifests.find import find_files, read_file
 
 UNIT = "[Service]\nExecStart=/usr/bin/vllm serve {{ m }} --tensor-parallel-size {{ tp }} --max-num-seqs {{ n }}\n"
 ROLE = {"roles/v/defaults/main.yml": "m: a/b\ntp: 2\nn: 8\n", "roles/v/templates/v.service.j2": UNIT}
@@ -77,3 +78,36 @@ def test_variables_of_a_file_are_filled_in(tmp_path: Path, args: str, expected: 
 def test_a_default_that_another_file_replaces_is_none(tmp_path: Path) -> None:
     files = {"j.tf": HCL.format('"--model", var.m'), "terraform.tfvars": 'm = "c/d"\n'}
     assert words(tmp_path, "j.tf", files) == ["--model", "?var.m"]
+
+
+RAY = """\
+from ray.serve.llm import LLMConfig, build_openai_app
+engine = dict(tensor_parallel_size=2, max_num_seqs=64, enforce_eager=True)
+config = LLMConfig(
+    model_loading_config=dict(model_id="served", model_source="a/b"),
+    engine_kwargs=engine,
+)
+app = build_openai_app({"llm_configs": [config]})
+"""
+RAY_WORDS = ["--model", "a/b", "--tensor-parallel-size", "2", "--max-num-seqs", "64", "--enforce-eager"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", "", RAY_WORDS),
+        ('dict(model_id="served", model_source="a/b")', '{"model_id": "a/b"}', RAY_WORDS),
+        ('dict(model_id="served", model_source="a/b")', 'ModelLoadingConfig(model_id="a/b")', RAY_WORDS),
+        ('model_id="served", model_source="a/b"', 'model_id="a/b", model_source={"bucket_uri": "s3://x"}', RAY_WORDS),
+        ("engine = dict(", "engine = dict(**others, ", ["--model", "a/b", "?$@"]),
+    ],
+)
+def test_ray_serve_is_read_by_name(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
+    assert words(tmp_path, "serve.py", {"serve.py": RAY.replace(old, new) if old else RAY}) == expected
+
+
+def test_ray_serve_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(RAY, encoding="utf-8")
+    (tmp_path / "other.py").write_text("from ray import serve\nWorkspace(engine_args=1)\n", encoding="utf-8")
+    found = list(find_files([str(tmp_path)]))
+    assert found == [Passed(str(tmp_path / "serve.py"))]
