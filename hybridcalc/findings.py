@@ -188,7 +188,8 @@ class Suggestion(NamedTuple):
     """Flags to set, variables in front, and what they would change.
 
     ``before`` and ``after`` are requests of the workload that run at once on the whole deployment; ``of`` what one is
-    (``requests of 8,192 tokens``), or what else changes where they stay the same.
+    (``requests of 8,192 tokens``), or what else changes where they stay the same. ``ends``: the least and the most that
+    ``after`` may be, where it rests on figures that are intervals.
     """
 
     flags: str
@@ -197,13 +198,16 @@ class Suggestion(NamedTuple):
     of: str
     why: str
     risk: str = "none"
+    ends: tuple[int, int] | None = None
 
     @property
     def gain(self) -> str:
         """From and to, in words."""
         if self.before == self.after:
             return self.of
-        return f"{self.before:,} -> {self.after:,} request{'' if self.after == 1 else 's'}"
+        least, most = self.ends or (self.after, self.after)
+        after = f"{least:,} to {most:,}" if least != most else f"{self.after:,}"
+        return f"{self.before:,} -> {after} request{'' if most == 1 else 's'}"
 
     @property
     def effect(self) -> str:
@@ -227,6 +231,7 @@ class Suggestion(NamedTuple):
             "risk": self.risk,
             "effect": self.effect,
             "why": self.why,
+            **({"requests_after_ends": list(self.ends)} if self.ends is not None else {}),
         }
 
 

@@ -8,8 +8,10 @@ from typing import Any
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.diagnosis import Question, diagnose
+from hybridcalc.diagnosis.names import hints_of
 
 
 def diagnosed(text: str, **question: Any) -> Any:
     """The answer for the first boot of a text."""
-    return next(iter(diagnose(assemble(scan(io.BytesIO(text.encode()))).boots, Question(**question))))
+    found = assemble(scan(io.BytesIO(text.encode())))
+    return next(iter(diagnose(found.boots, Question(hints=hints_of(found.names), **question))))

@@ -22,13 +22,18 @@ class Printed:
 
     ``text`` holds digits and at most one point ("13.04"; thousands separators are gone), and a minus where one is
     printed. ``unit_bytes`` is 2**30 where an engine prints "GB" and counts GiB, 1 for a number without a unit (a ratio,
-    a percentage); ``decimals`` is the number of digits behind the point. A sum is of several ``roundings``.
+    a percentage); ``decimals`` is the number of digits behind the point. A sum is of several ``roundings``. Where
+    somebody gave it as ``about`` so much, it is written so.
     """
 
     text: str
     unit_bytes: int
     decimals: int
     roundings: int = 1
+    about: bool = field(default=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"~{self.text}" if self.about else self.text
 
     @property
     def value(self) -> Fraction:
@@ -51,10 +56,17 @@ class Printed:
         return float(self.text)
 
 
+class About(int):
+    """A count that somebody gave as about so much: it is written so wherever it is said. What is reckoned of it is a
+    plain count.
+    """
+
+    def __format__(self, spec: str) -> str:
+        return f"~{int(self):{spec}}"
+
+
 Value: TypeAlias = int | Printed | str
 """What a figure can be: a count, a printed size or number, a word."""
-ABOUT = "about"
-"""A figure that names another of its record, which somebody gave as about so much."""
 
 
 @dataclass(frozen=True, slots=True)

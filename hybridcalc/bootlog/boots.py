@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 from hybridcalc.bootlog import Found, Printed, Record, Value
 from hybridcalc.bootlog.forms import Form, spelt
 from hybridcalc.bootlog.paste import TableRow
+from hybridcalc.bootlog.prose import find as find_names
 from hybridcalc.units import GIB, MIB
 
 MOST_RECORDS = 20_000
@@ -102,6 +103,7 @@ COMMON = Grammar(
         Form("gpu_fault", "Memory access fault by GPU", (("why", "Reason: {rest}"),), 300, bare=True, error=""),
         Form("gpu_fault", "an illegal memory access was encountered", (), 60),
     ),
+    find=find_names,
     needles=(Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"memory", b"E")),
     fragments=rb"GB|GiB|MiB|MB|Loaded w",
 )

@@ -18,9 +18,11 @@ from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
 from hybridcalc.bootlog.paste import TableReader
+from hybridcalc.bootlog.prose import MODEL, RELEASE
 from hybridcalc.engines import ENGINES
 
-MOST_BOOTS = 1000
+MOST_BOOTS, MOST_NAMES = 1000, 1000
+NAMES = (RELEASE, MODEL)
 
 
 class Sought(NamedTuple):
@@ -68,10 +70,11 @@ def _sought(grammars: tuple[Grammar, ...]) -> Sought:
 
 
 class Assembly(NamedTuple):
-    """The boots of a log, and how many there were beyond those that are kept."""
+    """The boots of a log, how many there were beyond those that are kept, and what the text around them ``names``."""
 
     boots: list[Boot]
     dropped: int
+    names: list[Record]
 
 
 def assemble(records: Iterable[Record]) -> Assembly:
@@ -79,7 +82,12 @@ def assemble(records: Iterable[Record]) -> Assembly:
     boots: list[Boot] = []
     current: dict[str, Boot] = {}
     latest, dropped, waiting = "", 0, list[Record]()
+    names: dict[tuple[object, ...], Record] = {}
     for record in records:
+        if record.kind in NAMES:
+            if len(names) < MOST_NAMES:
+                names.setdefault((record.kind, record.figures), record)
+            continue
         engine = record.engine or latest
         if not engine:
             waiting.append(record)
@@ -99,10 +107,11 @@ def assemble(records: Iterable[Record]) -> Assembly:
         latest = engine
         boot.add(record)
     if waiting and not boots:
-        boots.append(Boot(COMMON))
+        told = {record.word("release_of") for record in names.values() if record.kind == RELEASE}
+        boots.append(Boot(grammar(told.pop() or "") if len(told) == 1 else COMMON))  # an environment's dump says whose
     for record in waiting:
         boots[0].add(record)
-    return Assembly([boot for boot in boots if not boot.empty], dropped)
+    return Assembly([boot for boot in boots if not boot.empty], dropped, list(names.values()))
 
 
 def _without(kinds: tuple[str, ...]) -> Callable[[Record], Record | None]:

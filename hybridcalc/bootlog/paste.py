@@ -39,7 +39,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple
 
-from hybridcalc.bootlog import ABOUT, Found, Printed, Record, Value
+from hybridcalc.bootlog import About, Found, Printed, Record, Value
 from hybridcalc.units import GIB, MIB
 
 _CODE = rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\([0B])?"
@@ -341,10 +341,15 @@ def _figures(
     for name, pattern in figures:
         match = pattern.search(cell) or pattern.search(label)
         if match is not None:
-            read.append((name, _value(match)))
-            about = _ABOUT.search(match.string, 0, match.start("figure"))
-            read += [(ABOUT, name)] if about is not None else []
+            about = _ABOUT.search(match.string, 0, match.start("figure")) is not None
+            read.append((name, _about(_value(match)) if about else _value(match)))
     return tuple(read)
+
+
+def _about(value: Value) -> Value:
+    if isinstance(value, int):
+        return About(value)
+    return replace(value, about=True) if isinstance(value, Printed) else value
 
 
 def _value(match: re.Match[bytes]) -> Value:

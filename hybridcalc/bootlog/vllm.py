@@ -53,8 +53,11 @@ _TYPED = (
     ("model", "vllm serve {path}"),
 )
 """Flags as people type them, where a log begins with its launch line."""
-_ARGUMENTS = rb"(?=[\s\\]{1,80}(?:--[a-z]|[\w.~-]{0,60}/[\w./-]{1,200}[\s\\]))"
-"""A model with a slash, or flags: a sentence has neither."""
+_ARGUMENTS = (
+    rb"(?=[\s\\]{1,80}(?:--[a-z]|[\w.~-]{0,60}/[\w./-]{1,200}[\s\\]"
+    rb"|[\w.-]{0,100}[0-9][\w.-]{0,100}[\s\\]{1,80}--?[a-z]))"
+)
+"""A model with a slash, or flags, behind a name at most: a sentence has neither."""
 
 FORMS = (
     Form("engine_started", "Initializing a V1 LLM engine",
@@ -123,6 +126,8 @@ FORMS = (
          100),
     Form("graph_estimate", "Estimated CUDA graph memory:",
          (("estimate", "graph memory: {size} total", "cuda_graph_estimated_gib"),), 80),
+    Form("graphs_uncharged", "CUDA graph memory profiling will be enabled by default", reach=80, repeats=True,
+         mark=True),
     Form("graph_pool", "CUDA graph pool memory:",
          (("actual", "{size} (actual)", "cuda_graph_gib"),
           ("estimate", "{size} (estimated)", "cuda_graph_estimated_gib")), 140, repeats=True,
@@ -183,6 +188,7 @@ FORMS = (
           ("kv_usage_pct", "KV cache usage: {number}%")), 300, serving=True, moment="while serving"),
     Form("ready", "Application startup complete",
          repeats=True, mark=True, settled=True, up=True, mends=True, moment="while serving"),
+    Form("manager_off", "Hybrid KV cache manager is disabled", (), 60, repeats=True, mark=True),
     Form("specs_differ", "failed to convert the KV cache specs", (), 40, repeats=True, error=""),
     Form("pages_differ", "assert new_spec.page_size_bytes == max_page_size", (), 40, repeats=True, error=""),
     Form("frame", "vllm/v1/", (), 40, repeats=True, mark=True, aside=True),

@@ -16,13 +16,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.architecture.presets import find_preset, in_hub_cache, load_model, preset_begun, shipped_presets
-from hybridcalc.bootlog import ABOUT, Printed, Record, Value
+from hybridcalc.architecture.presets import load_model, shipped_presets
+from hybridcalc.bootlog import About, Printed, Record, Value
 from hybridcalc.bootlog.boots import Boot, impossible_figures, merged
 from hybridcalc.bootlog.grammars import assemble, room
 from hybridcalc.bootlog.reader import read_log
 from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.diagnosis.answer import Diagnosis, Seen, finding
+from hybridcalc.diagnosis.names import Hints, hints_of
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS, format_bytes
 
@@ -41,11 +42,14 @@ class Launched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``model`` None: guessed from the log; ``launch`` None: as far as the log echoes it."""
+    """``model`` None: guessed from the log; ``launch`` None: as far as the log echoes it; ``hints``: what the text
+    around the log tells.
+    """
 
     model: Architecture | None = None
     workload: Workload = field(default_factory=Workload)
     launch: Launched | None = None
+    hints: Hints = field(default_factory=Hints)
 
 
 def echoed(records: list[Record]) -> dict[str, int | float | str | bool]:
@@ -93,39 +97,6 @@ def models_with_states(printed: str | None = None) -> tuple[Architecture, ...]:
         for name, preset in shipped_presets().items()
         if preset.get("state") is not None and (printed is None or same_class(preset["architecture"], printed))
     )
-
-
-class Named(NamedTuple):
-    """A model as a log or a launch line names it, and the preset of that name; None where there is none."""
-
-    name: str
-    preset: Architecture | None
-
-
-_COMMIT = re.compile(r"(?:/snapshots)?/?[0-9a-f]{7,64}$")
-
-
-def named_model(path: str | None, served: str | None = None) -> Named | None:
-    """What a printed path or id names; None where it names nothing, as ``/model`` does.
-
-    A folder of the Hugging Face cache names its model. Where the path says nothing, the name that is ``served`` does.
-    """
-    said = _COMMIT.sub("", in_hub_cache((path or "").rstrip("/")))
-    name = said.rpartition("/")[2]
-    for spelling in (said, name):
-        if spelling and (found := find_preset(spelling)):
-            return Named(name, load_model(found[0]))
-    also = named_model(served) if served else None
-    if also is not None and (also.preset is not None or not _says(name)):
-        return also
-    begun = preset_begun(name) if _says(name) else None
-    if begun is not None:
-        return Named(name, load_model(begun))
-    return Named(name, None) if _says(name) else None
-
-
-def _says(name: str) -> bool:
-    return any(letter.isdigit() for letter in name)
 
 
 def same_class(architecture: str, printed: str) -> bool:
@@ -176,7 +147,8 @@ def document(answers: Sequence[LogAnswer], compared: Sequence[Sequence[Compared]
 def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: bool = False) -> LogAnswer:
     """The answer for the log ``source`` (a path, or ``-``). Raises InputError where it cannot be read."""
     said: list[str] = []
-    boots, dropped = assemble(read_log(source, said, whole=whole))
+    boots, dropped, names = assemble(read_log(source, said, whole=whole))
+    question = replace(question, hints=hints_of(names))
     damage = [text for text in said if "gzip" in text]
     findings = [finding("HC104", text) for text in damage]
     if dropped:
@@ -228,15 +200,13 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
 
 
 def _about(answer: Diagnosis) -> None:
-    """Mark figures that somebody gave as about so much wherever they are said, and that nothing exact follows."""
-    said = [(record, name) for record in answer.boot.statements for key, name in record.figures if key == ABOUT]
-    for record, name in said:
-        value = record.get(str(name))
-        text = f"{value:,}" if isinstance(value, int) else value.text if isinstance(value, Printed) else ""
-        whole = re.compile(rf"(?<![\d.,~]){re.escape(text)}(?![\d,]|\.\d)")
-        answer.headline, answer.meaning = (whole.sub(f"~{text}", one) for one in (answer.headline, answer.meaning))
-        answer.rows = [row._replace(what=whole.sub(f"~{text}", row.what)) for row in answer.rows]
-        answer.find("HC117", f"line {record.line}: somebody gave about {text}: what follows is about so much too")
+    """Say which figures somebody gave as about so much: nothing exact follows from them."""
+    for record in answer.boot.statements:
+        for _, value in record.figures:
+            if isinstance(value, About) or (isinstance(value, Printed) and value.about):
+                text = f"{int(value):,}" if isinstance(value, About) else value.text
+                message = f"line {record.line}: somebody gave about {text}: what follows is about so much too"
+                answer.find("HC117", message)
 
 
 def _undiagnosed(boot: Boot, question: Question) -> Diagnosis:
@@ -316,7 +286,7 @@ def out_of_memory(boot: Boot, error: Record, lower: str = "the server's share of
     if total is not None and unused is not None:
         what += f" ({format_bytes(unused.value)} of {format_bytes(total.value)} free)"
     step, left = moment_before(boot, error)
-    free = f", with {left.text} GiB free before it" if left is not None else ""
+    free = f", with {left} GiB free before it" if left is not None else ""
     if not fix and step and step == boot.form("weights_begin").moment:
         fix = "the weights do not fit: more GPUs or smaller weights"
     fix = fix or f"lower {lower}, the largest batch that is captured, or what is not charged (draft states, rings)"

@@ -279,6 +279,20 @@ RULES = (
 _BY_ID = {rule.id: rule for rule in RULES}
 
 
+def both_ends(low: float | Fraction, high: float | Fraction, digits: int = 2) -> str:
+    """Both ends of what a flag's value may be by printed figures, in words; nothing where so many digits are alike."""
+    ends = [f"{float(end):.{digits}f}" for end in (low, high)]
+    return "" if ends[0] == ends[1] else f" ({' to '.join(ends)} by the printed digits)"
+
+
+def sure_bound(low: Fraction, high: Fraction, *, least: bool) -> tuple[str, str]:
+    """The value of a flag that is sure to do, to three digits, and both ends in words where they are more than a step
+    apart: the higher end of what is needed at ``least``, else the lower one of what is allowed.
+    """
+    ends = [(ceil if least else floor)(1000 * end) for end in (low, high)]
+    return f"{ends[least] / 1000:g}", both_ends(ends[0] / 1000, ends[1] / 1000, 3) if ends[1] - ends[0] > 1 else ""
+
+
 def finding(
     rule: str, message: str, fix: str = "", *, severity: str | None = None, mend: tuple[str, str] | None = None
 ) -> Finding:

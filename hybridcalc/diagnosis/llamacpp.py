@@ -23,6 +23,7 @@ from hybridcalc.diagnosis import Question, add_failures
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
 from hybridcalc.diagnosis.llamacpp_failures import CAUSES, as_reckoned
 from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
+from hybridcalc.diagnosis.names import Named
 from hybridcalc.units import GIB, MIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
@@ -93,6 +94,19 @@ def _model(boot: Boot, question: Question) -> Architecture | None:
     return question.model or (load_model(said[1]) if said is not None and said[1] is not None else None)
 
 
+def _by_hints(answer: Diagnosis, fits: list[Fit], question: Question) -> list[Fit]:
+    """Those of the models that fit which the text around the log speaks of, where it does."""
+    said, hints = named(answer.boot), question.hints
+    if question.model is not None or (said is not None and said[1] is not None):
+        return fits
+    spoken = [fit for fit in fits if fit.candidate.model in hints.presets]
+    told = hints.named() if said is None and hints.model is not None else None
+    chosen = bool(spoken) and len(spoken) < len(fits)
+    by_log = Named(said[0], None) if said is not None else None
+    hints.note(answer, title="", release=False, model=chosen and told is not None, by_log=by_log)
+    return spoken or fits
+
+
 def _identify(answer: Diagnosis, kv: Cache | None, held: States | None, question: Question) -> Fit | None:
     """The model that the log names, or those that store just what is printed; the likeliest."""
     said, model = named(answer.boot), _model(answer.boot, question)
@@ -104,6 +118,7 @@ def _identify(answer: Diagnosis, kv: Cache | None, held: States | None, question
             return None
         answer.find("HC107", f"the log names {said[0] if said else model.name}, and is not of its sizes: {why}")
         fits = fitting(kv, held, None)
+    fits = _by_hints(answer, fits, question)
     if not fits:
         if model is not None and question.model is None:
             answer.model_guess = model.name
@@ -139,7 +154,7 @@ def _states(answer: Diagnosis, derived: LlamaDerived, held: States | None, fit: 
     place, many = f"line {held.line}", requests_text(held.sequences).replace("request", "sequence")
     copies = held.copies or (fit.copies if fit is not None else None)
     if copies is None:
-        answer.row(place, f"states of {many}", f"{held.size.text} MiB")
+        answer.row(place, f"states of {many}", f"{held.size} MiB")
         why = "a draft context is there: the state buffer holds copies to roll back to, and how many is not printed"
         answer.find("HC150", why if held.counted else "of how many sequences the states are is not printed")
         return []
@@ -150,7 +165,7 @@ def _states(answer: Diagnosis, derived: LlamaDerived, held: States | None, fit: 
         derived.state_bytes_per_sequence = fit.candidate.state_bytes
         shown = format_bytes(fit.candidate.state_bytes)
     times = f"{held.sequences} x {copies} copies" if copies > 1 else f"{held.sequences}"
-    answer.row(place, f"states of {many}", f"{times} x {shown} = {held.size.text} MiB")
+    answer.row(place, f"states of {many}", f"{times} x {shown} = {held.size} MiB")
     said = f"a sequence's state is {shown}, all of it fp32"
     if copies > 1 and held.counted:
         said += f"; it is there {copies} times, to roll back {copies - 1} draft tokens"
@@ -163,7 +178,7 @@ def _caches(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], fit: F
     for cache in found[:MOST_CACHES]:
         types = "" if cache.types is None else f" ({' and '.join(dict.fromkeys(cache.types))})"
         cells = f"{cache.cells:,} KV cells" + (f" x {cache.streams} streams" if cache.streams > 1 else "")
-        total = f"{format_bytes(cache.per_token)} a token = {cache.size.text} MiB{types}"
+        total = f"{format_bytes(cache.per_token)} a token = {cache.size} MiB{types}"
         answer.row(f"line {cache.line}", cells, total)
     if not found:
         return []
@@ -187,7 +202,7 @@ def _totalled(answer: Diagnosis, sums: dict[str, int], kind: str, name: str, tol
         key = words.replace(" ", "_")
         sums[key] = sums.get(key, 0) + int(size.value)
         if draft:
-            answer.row(f"line {record.line}", f"{words} {format_bytes(size.value)}", f"{size.text} MiB")
+            answer.row(f"line {record.line}", f"{words} {format_bytes(size.value)}", f"{size} MiB")
 
 
 def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed | None], told: set[int]) -> list[str]:
@@ -363,8 +378,8 @@ def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
             derived.checkpoint_state_bytes, derived.checkpoint_bytes_per_token = int(base), round(per)
             each = f"{format_bytes(base)} of state" + (f" and {format_bytes(per)} a token" if per > 0 else "")
         else:  # a line is damaged: no state and no token is below zero
-            each = f"{low.text} MiB at {first:,} tokens, which no state and bytes a token make with another"
-        answer.row(f"line {one.line}", "a context checkpoint", f"{each}: {high.text} MiB at {last:,} tokens")
+            each = f"{low} MiB at {first:,} tokens, which no state and bytes a token make with another"
+        answer.row(f"line {one.line}", "a context checkpoint", f"{each}: {high} MiB at {last:,} tokens")
         many = "how many a slot keeps is not printed"
         if most is not None:
             derived.checkpoints_bytes = int(most * slots * high.value)

@@ -12,7 +12,7 @@ from hybridcalc.units import GIB, format_bytes
 
 def as_reckoned(size: Printed) -> str:
     """A size of LM Studio, whose GB and MB are 10**9 and 10**6 bytes, as it is printed."""
-    return f"{size.text} GB" if size.unit_bytes == GIB else f"{size.text} MB"
+    return f"{size} GB" if size.unit_bytes == GIB else f"{size} MB"
 
 
 def _host_refused(boot: Boot, error: Record) -> Finding:

@@ -173,7 +173,7 @@ def mismatches(model: Architecture, kv: Cache | None, held: States | None) -> It
     elif kv is not None and per:
         pass
     if held is not None and _copies(model, held) is None:
-        yield f"{held.size.text} MiB hold no whole number of its states of {state_bytes(model):,} B"
+        yield f"{held.size} MiB hold no whole number of its states of {state_bytes(model):,} B"
 
 
 def state_bytes(model: Architecture) -> int:

@@ -12,7 +12,7 @@ import pytest
 from published_boot import CHATTER
 
 from hybridcalc.bootlog.boots import merged
-from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.grammars import NAMES, assemble
 from hybridcalc.bootlog.paste import plain
 from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES, scan
 
@@ -320,7 +320,7 @@ def test_a_boot_in_a_long_log_is_found_wherever_it_stands() -> None:
     lines = chatter.count(b"\n")
     for before, after in ((b"", chatter), (chatter, b""), (chatter, chatter)):
         found = list(scan(io.BytesIO(before + SGLANG.encode() + after)))
-        boot = [record for record in found if record.kind not in ("running", "prefilling")]
+        boot = [record for record in found if record.kind not in ("running", "prefilling", *NAMES)]
         assert [record.line - (lines if before else 0) for record in boot] == list(range(1, 10))
         said = merged(assemble(found).boots)
         assert {name: said[name] for name in SGLANG_FIGURES} == SGLANG_FIGURES

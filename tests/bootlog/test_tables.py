@@ -168,7 +168,8 @@ def test_a_blank_line_between_all_rows() -> None:
 def test_about_so_much_is_marked() -> None:
     text = table("| setting | value |", "| KV tokens | ~1,619,600 |", "| mamba slots | 309 |")
     [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
-    assert [record.get("about") for record in boot.statements] == ["max_total_num_tokens", None]
+    [tokens, slots] = [record.figures[0][1] for record in boot.statements]
+    assert (f"{tokens:,}", f"{slots:,}", tokens) == ("~1,619,600", "309", 1_619_600)
 
 
 def test_slots_behind_a_size_and_limits_that_are_reported() -> None:

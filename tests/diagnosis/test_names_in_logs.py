@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from diagnosed import diagnosed
 
-from hybridcalc.diagnosis import named_model
+from hybridcalc.diagnosis.names import named_model
 
 COMMIT = "c45c273b0d6ef2859cb2d85b36dd52253c80d878"
 PAGES = (

@@ -275,10 +275,10 @@ def test_a_first_pipeline_stage_alone_is_no_whole_model() -> None:
     )
     found = diagnosed(text)
     assert "kimi-k3 on TP8 x PP2" in found.headline
-    assert any("as one of 2" in one.message for one in found.findings)
+    assert any("PP0 of the pipeline stages alone" in one.message for one in found.findings)
     both = diagnosed(text + text.replace("PP0", "PP1"))
     assert "kimi-k3 on TP8 x PP2" in both.headline
-    assert not any("as one of 2" in one.message for one in both.findings)
+    assert not any("pipeline stages alone" in one.message for one in both.findings)
     assert not diagnosed(text.replace(" PP0 TP0", "")).candidates
 
 

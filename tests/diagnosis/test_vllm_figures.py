@@ -66,7 +66,7 @@ def test_pages_padded_by_a_tenth_are_padded_much(padding: str, much: bool) -> No
     assert [tuple(row) for row in found.rows] == [("line 1", "544 tokens a block", f"states padded by {padding} %")]
     assert found.meaning == "blocks of 544 tokens; the log ends before the cache was sized"
     assert [one.message for one in found.findings if one.rule == "HC107"] == [
-        "none of the known models has these pages at TP 1 to 16"
+        "none of the known models has these pages at TP 1 to 16 without draft tokens"
     ]
     alone = diagnosed(PADDED.partition("\n")[2].format(padding))
     assert alone.meaning == f"state pages padded by {padding} %" and not alone.rows

@@ -18,9 +18,18 @@ from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.sglang import differ, draft_pools, target_pools, window_pools
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis import Question, add_failures, named_model, serving_findings, shared
+from hybridcalc.diagnosis import Question, add_failures, serving_findings
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
-from hybridcalc.diagnosis.sglang.candidates import identify, perhaps_shortened, releases_of, stages_of, version_of
+from hybridcalc.diagnosis.names import named_model
+from hybridcalc.diagnosis.sglang.candidates import (
+    has_pools_of,
+    identify,
+    may_print,
+    perhaps_shortened,
+    releases_of,
+    stages_of,
+    version_of,
+)
 from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
@@ -37,7 +46,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
     sizes_text,
     slots_per_request,
 )
-from hybridcalc.diagnosis.sglang.settings import settings_for
+from hybridcalc.diagnosis.sglang.settings import answer_wanted, settings_for
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.units import GIB, format_bytes
 
@@ -51,14 +60,26 @@ _POOL, _CONFIGURATOR = "SGLang mem_cache/memory_pool.py", "SGLang model_executor
 def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one SGLang boot."""
     flags, fitting = flags_of(boot, question), releases_of(boot)
+    hints, told = question.hints, None
+    if flags.args.engine_version is None:
+        told = hints.release("sglang", lambda version: may_print(version, fitting))
+        flags = flags._replace(args=replace(flags.args, engine_version=told))
     args = replace(flags.args, engine_version=flags.args.engine_version or (fitting or RELEASES.versions)[-1])
-    args = replace(args, pp_size=max(args.pp_size, stages_of(boot)))
+    stages = [replace(args, pp_size=n) for n in stages_of(boot)] if args.pp_size == 1 else [args]
+    args = stages[0]
+    if len(stages) > 1:
+        args = next((one for one in stages if has_pools_of(boot, Pools(boot, one), one, question.model)), stages[0])
     derived = SglangDerived(rules_of_version=args.engine_version or "")
     answer = Diagnosis(boot, version=flags.args.engine_version or version_of(fitting), derived=derived)
-    named = named_model(flags.model)
-    model = question.model or (named.preset if named is not None else None)
-    case = Case(answer, derived, flags, args, Pools(boot, args), model, question.workload)
+    by_log = named_model(flags.model)
+    model_told = by_log is None and question.model is None and hints.model is not None
+    named = hints.named() if model_told else by_log
+    model, pools = question.model or (named.preset if named is not None else None), Pools(boot, args)
+    if model_told and (model is None or not has_pools_of(boot, pools, args, model)):
+        named, model, model_told = None, None, False
+    case = Case(answer, derived, flags, args, pools, model, question.workload)
     identify(answer, case.pools, args, model, named=question.model is not None, stated=flags.given)
+    answer.candidates = tuple(one for one in answer.candidates if one.model in hints.presets) or answer.candidates
     if named is not None and named.preset is None and question.model is None:
         case.unknown = named.name
     sizes = {candidate.sizes for candidate in answer.candidates}
@@ -84,7 +105,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     if not failed:
         settings_for(case)
         possible_slots(case)
-    _wanted(case)
+    answer_wanted(case)
     version = f" {answer.version}" if answer.version else ""
     if version and flags.args.engine_version is None and perhaps_shortened(boot):
         version, answer.version = f", lines as {answer.version}", None
@@ -102,7 +123,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         guess = f"{case.unknown}, sized as {guess}" if guess else case.unknown
     if not guess and named is not None and named.preset is not None and question.model is None:
         guess = named.preset.name
-    head = f"SGLang{version}" + (f", {guess}" if guess else "")
+    hints.note(answer, title="SGLang", release=told is not None, model=model_told, by_log=by_log)
+    head = f"SGLang{version}{', as told' if told else ''}" + (f", {guess}" if guess else "")
     answer.conclude(head, _verdict(case), failed)
     answer.findings = list(dict.fromkeys(answer.findings))
     return answer
@@ -179,11 +201,11 @@ def _host_rows(case: Case) -> None:
         held, size = pool.count("tokens"), pool.size("host_gb")
         each = f"{float(size.number * 10**9 / held):,.0f} B each = " if held and size is not None else ""
         what = f"{held:,} tokens on the host" if held else "KV on the host"
-        answer.row(f"line {pool.line}", what, f"{each}{size.text} GB (10**9 B)" if size is not None else "")
+        answer.row(f"line {pool.line}", what, f"{each}{size} GB (10**9 B)" if size is not None else "")
     for pool in case.boot.of("hicache_mamba")[:1]:
         size = pool.size("host_gb")
         slots = f", about {int(size.number * 10**9 / best.state_bytes):,} slots" if size and best is not None else ""
-        answer.row(f"line {pool.line}", "states on the host", f"{size.text} GB (10**9 B){slots}" if size else "")
+        answer.row(f"line {pool.line}", "states on the host", f"{size} GB (10**9 B){slots}" if size else "")
 
 
 def _drafts(pools: Pools) -> int | None:
@@ -201,6 +223,8 @@ def _memory(case: Case) -> None:
     pools, best, answer, derived = case.pools, case.best, case.answer, case.derived
     if pools.slots is None or pools.tokens is None or pools.impossible or window_pools(case.boot):
         return
+    if case.args.pp_size > 1:
+        return  # a stage has what its layers need of pools that the fullest stage sizes
     slot = _point(best.state_bytes) if best and best.state_bytes else pools.slot
     cell = _point(best.kv_bytes) if best and best.kv_bytes else pools.cell
     if slot is None or cell is None or slot[1] <= 0 or cell[0] <= 0:
@@ -356,40 +380,6 @@ def _notes_on_requests(case: Case) -> None:
         answer.find("HC111", f"{use}: {needed:,} would do", fix)
 
 
-def _wanted(case: Case) -> None:
-    """Whether the requests that are asked for run, and what they take of each pool."""
-    pools, wanted, length = case.pools, case.workload.wanted, case.workload.mean_length
-    each = case.slots_per_request or case.derived.slots_per_request
-    if wanted is None:
-        return
-    args = case.flags.args
-    share, asked = shared(case.boot, wanted, args.dp_size), args.max_running_requests
-    limit = pools.requests
-    if limit is None and asked is not None:
-        limit = max(1, asked // max(1, args.attn_dp_size))
-    takes, fixes, admitted = list[str](), list[str](), [limit] if limit is not None else []
-    if each and pools.slots is not None:
-        admitted.append(pools.slots // each)
-        takes.append(f"{share.each * each:,} slots ({share.each} x {each}) of {pools.slots:,}")
-        if pools.slots < share.each * each:
-            fixes.append(f"--max-mamba-cache-size {(share.each * each + 1) * args.attn_dp_size}")
-    if length is not None and pools.tokens:
-        admitted.append(int(pools.tokens // length))
-        takes.append(f"{int(share.each * length):,} tokens of {pools.tokens:,}")
-        if pools.tokens < share.each * length:
-            fixes.append("more memory for KV")
-    if not admitted:
-        return
-    run = min(admitted) if case.derived.requests is None else min(*admitted, case.derived.requests)
-    if limit is not None and limit < share.each and not case.boot.of("capped"):
-        fixes.append(f"--max-running-requests {share.each * args.attn_dp_size}")
-    said = f"{share.said} want " + " and ".join(takes) if takes else f"{share.said} are wanted"
-    if run < share.each:
-        case.answer.find("HC155", f"{said}: {run * share.workers} run", ", ".join(fixes))
-    elif takes:
-        case.answer.find("HC155", f"{said}: they run", severity="note")
-
-
 def _serving(case: Case) -> None:
     serving = case.boot.serving
     if case.pools.slots is None and serving.most_slots and serving.peak_state_usage > 0:
@@ -433,5 +423,5 @@ def _verdict(case: Case) -> list[str]:
     printed = {figure.name: figure.value for figure in reversed(figure_list(case.boot))}
     for name, what in (("weights_gib", "weights"), ("draft_weights_gib", "the draft model's weights")):
         if isinstance(weights := printed.get(name), Printed):
-            return [f"{what} take {weights.text} GiB"]
+            return [f"{what} take {weights} GiB"]
     return ["no pool line in it"]

@@ -21,6 +21,7 @@ from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
+    STAGE_NUMBER,
     STATE_SIZES,
     ExactSizes,
     Pools,
@@ -29,7 +30,9 @@ from hybridcalc.diagnosis.sglang.evidence import (
     impossible,
     mismatches,
     model_sizes,
+    stage_of,
 )
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
@@ -38,6 +41,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import parse_dtype, short_dtype
 
 LIKELY_TP = (1, 2, 4, 8, 16, 32)
+LIKELY_STAGES = (2, 3, 4, 6, 8, 12, 16)
 KV_DTYPES = {
     "bfloat16": ("bfloat16",), "float16": ("float16",), "float8_e4m3fn": ("fp8_e4m3",),
     "float8_e4m3fnuz": ("fp8_e4m3",), "fp8_e4m3": ("fp8_e4m3",), "float8_e5m2": ("fp8_e5m2",),
@@ -45,7 +49,6 @@ KV_DTYPES = {
 }  # fmt: skip
 """What a log prints as dtype -> the values of --kv-cache-dtype that print it."""
 _SSM = ("", "float32", "bfloat16")
-_STAGE_NUMBER = re.compile(r"PP([0-9]{1,3})")
 _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
 
 
@@ -63,18 +66,17 @@ def identify(
     ``model`` alone is tried where it is known, and it must fit where the caller ``named`` it. Flags that are ``stated``
     rule out what does not agree with them, as long as something does.
     """
-    state = pools.state if pools.state and pools.state.count("slots") and not impossible(pools.state) else None
-    state = state if state is not None and state.sizes(*STATE_SIZES) else None
-    kv = pools.kv if pools.tokens_sized else None
+    state, kv, printed = _sized(answer.boot, pools)
     if state is None and answer.boot.size("refused_hybrid", "per_slot") is None:
         return
-    printed = (pools.kv.word("dtype") if pools.kv else None) or answer.boot.word("kv_dtype", "kv_dtype")
     answer.candidates = _as_stated(candidates(answer.boot, state, kv, printed, args, model), args, stated)
     if answer.candidates:
         answer.model_guess = answer.candidates[0].describe()
-        if args.pp_size == 2 and "pp_size" not in stated and all("PP0" in rank for rank in answer.boot.ranks):
-            first = "the first pipeline stage alone is in the log: taken as one of 2"
-            answer.find("HC107", first, "--command says how many")
+        shown = stages_shown(answer.boot)
+        if shown and len(shown) < args.pp_size and "pp_size" not in stated:
+            alone = f"{', '.join(f'PP{stage}' for stage in sorted(shown))} of the pipeline stages alone "
+            alone += "is" if len(shown) == 1 else "are"
+            answer.find("HC107", f"{alone} in the log: taken as of {args.pp_size}", "--command says how many")
     elif model is not None and state is not None:
         try:
             said = "; ".join(_why_not(model, state, kv, printed, args)) or "the slot of its refusal is another"
@@ -86,6 +88,22 @@ def identify(
         answer.find("HC101", f"the log does not match {model.name}: {said}", "no tp and no dtypes tried make it fit")
     else:
         answer.find("HC107", "none of the known models fits these pools at TP 1 to 32")
+
+
+def _sized(boot: Boot, pools: Pools) -> tuple[Record | None, Record | None, str | None]:
+    """The state pool and the KV pool, where their sizes are printed, and the KV dtype."""
+    state = pools.state if pools.state and pools.state.count("slots") and not impossible(pools.state) else None
+    state = state if state is not None and state.sizes(*STATE_SIZES) else None
+    printed = (pools.kv.word("dtype") if pools.kv else None) or boot.word("kv_dtype", "kv_dtype")
+    return state, pools.kv if pools.tokens_sized else None, printed
+
+
+def has_pools_of(boot: Boot, pools: Pools, args: ServerArgs, model: Architecture | None) -> bool:
+    """Whether the pools may be the ``model``'s, or any that is known: no size of theirs says otherwise."""
+    state, kv, printed = _sized(boot, pools)
+    if state is None and boot.size("refused_hybrid", "per_slot") is None:
+        return True
+    return bool(candidates(boot, state, kv, printed, args, model))
 
 
 def _as_stated(found: tuple[Candidate, ...], args: ServerArgs, stated: frozenset[str]) -> tuple[Candidate, ...]:
@@ -137,7 +155,8 @@ def _fitting(
     args: ServerArgs,
 ) -> tuple[Candidate, ...]:
     """Those of the ``models`` that fit, the likeliest first."""
-    ranks, per_slot = ranks_of(boot), boot.size("refused_hybrid", "per_slot")
+    ranks, least, per_slot = ranks_of(boot), fewest_ranks(boot), boot.size("refused_hybrid", "per_slot")
+    stage = stage_of(state or kv)
     bounds, slot = bounds_of(state, kv, args), per_slot.interval if per_slot is not None else None
     found: list[tuple[tuple[object, ...], Candidate]] = []
     missing = rules_for(args.engine_version)[0].missing_classes
@@ -145,7 +164,7 @@ def _fitting(
         version = None if architecture.architecture in missing else args.engine_version  # a fork may have the class
         seen: set[tuple[int, str, str]] = set()
         for tp, ssm, kv_name in _flags(dtype, args):
-            exact = _sizes(architecture, tp, args.pp_size, ssm, kv_name, version)
+            exact = _sizes(architecture, tp, (args.pp_size, stage), ssm, kv_name, version)
             if exact is None or not fits(exact, bounds) or (slot is not None and not slot[0] <= exact.state < slot[1]):
                 continue
             tried = replace(
@@ -158,7 +177,7 @@ def _fitting(
                 continue
             seen.add((tp, name, cache))
             size = exact.token if kv is not None else 0
-            fit = version != args.engine_version, ranks is not None and tp != ranks
+            fit = version != args.engine_version, tp < least or (ranks is not None and tp != ranks)
             rank = (*fit, bool(ssm), kv_name not in ("auto", "bfloat16"), tp)
             found.append((rank, Candidate(architecture.name, tp, name, cache, exact.state, size)))
     found.sort(key=lambda pair: (pair[0], pair[1].model))
@@ -166,6 +185,8 @@ def _fitting(
         found = [pair for pair in found if not pair[0][0]]  # one that the release has
     if any(candidate.tp == ranks for _, candidate in found):
         found = [pair for pair in found if pair[1].tp == ranks]  # the log shows all of the ranks
+    if any(candidate.tp >= least for _, candidate in found):
+        found = [pair for pair in found if pair[1].tp >= least]
     return tuple(candidate for _, candidate in found)
 
 
@@ -176,33 +197,53 @@ def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]
 
 
 @lru_cache(maxsize=8192)
-def _sizes(model: Architecture, tp: int, pp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
+def _sizes(
+    model: Architecture, tp: int, stage: tuple[int, int], ssm: str, kv_name: str, version: str | None
+) -> ExactSizes | None:
     args = ServerArgs(
-        tp_size=tp, pp_size=pp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version
+        tp_size=tp, pp_size=stage[0], mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version
     )
     try:
-        return model_sizes(model, args, rules_for(version)[0])
+        return model_sizes(model, args, rules_for(version)[0], stage[1])
     except HybridcalcError:
         return None
 
 
-def stages_of(boot: Boot) -> int:
-    """Pipeline stages that the log's ranks show, one at least. A rank is named by its stage only where there are
-    several.
+def stages_shown(boot: Boot) -> frozenset[int]:
+    """The pipeline stages whose ranks the log shows. A rank is named by its stage only where there are several."""
+    return frozenset(int(number) for rank in boot.ranks for number in STAGE_NUMBER.findall(rank))
+
+
+def stages_of(boot: Boot) -> tuple[int, ...]:
+    """How many pipeline stages there may be, the likeliest first: as many as the log shows, or more where it does not
+    show the first of them, or but one.
     """
-    numbers = [int(number) for rank in boot.ranks for number in _STAGE_NUMBER.findall(rank)]
-    return max(2, 1 + max(numbers)) if numbers else 1
+    shown = stages_shown(boot)
+    if not shown:
+        return (1,)
+    least = max(2, 1 + max(shown))
+    return (least,) if len(shown) == least else (least, *(n for n in LIKELY_STAGES if n > least))
+
+
+def _rank_numbers(boot: Boot) -> set[int]:
+    """The tensor-parallel ranks that the log shows; none where workers share them out."""
+    ranks = boot.ranks
+    if any(rank.startswith("DP") for rank in ranks):
+        return set()
+    return {int(n) for rank in ranks for match in _RANK_NUMBER.finditer(rank) for n in match.groups() if n}
 
 
 def ranks_of(boot: Boot) -> int | None:
-    """Tensor-parallel ranks that the log shows: one more than the highest; None where it names none, or where workers
-    share them out.
+    """Tensor-parallel ranks that the log shows: one more than the highest; None where it names none or one alone, or
+    where workers share them out.
     """
-    ranks = boot.ranks
-    if any(rank.startswith("DP") for rank in ranks):
-        return None
-    numbers = [int(n) for rank in ranks for match in _RANK_NUMBER.finditer(rank) for n in match.groups() if n]
-    return max(numbers) + 1 if numbers and max(numbers) > 0 else None
+    numbers = _rank_numbers(boot)
+    return max(numbers) + 1 if len(numbers) > 1 else None
+
+
+def fewest_ranks(boot: Boot) -> int:
+    """As many tensor-parallel ranks as there are at least, for a log that may show one alone."""
+    return max(_rank_numbers(boot), default=0) + 1
 
 
 def releases_of(boot: Boot, architecture: str = "") -> list[str]:
@@ -217,6 +258,13 @@ def releases_of(boot: Boot, architecture: str = "") -> list[str]:
         and (not told or rules.kv_dtype_line == named)
         and architecture not in rules.missing_classes
     ]
+
+
+def may_print(version: str, releases: list[str]) -> bool:
+    """Whether a release has rules, and is one of the ``releases`` that print such lines; any is where none does."""
+    if not ENGINES["sglang"].knows(version):
+        return False
+    return not releases or rules_for(version)[0].version in releases
 
 
 def perhaps_shortened(boot: Boot) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import ceil
+from itertools import product
 
 from hybridcalc.bootlog import Printed, Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.sglang import target_pools, window_pools
 from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
-from hybridcalc.diagnosis.answer import Diagnosis, finding
+from hybridcalc.diagnosis.answer import Diagnosis, both_ends, finding, sure_bound
 from hybridcalc.diagnosis.sglang.candidates import KV_DTYPES
 from hybridcalc.diagnosis.sglang.evidence import KV_SIZES, SCRATCH_SIZES, STATE_SIZES, Case
 from hybridcalc.errors import InputError
@@ -77,10 +77,7 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         begun = boot.firsts("weights_begin").get(rank)
         before, left, used = begun and begun.size("avail"), statement.size("avail"), statement.size("usage")
         if before and left and used and abs(before.value - left.value - used.value) > SLACK:
-            yield _apart(
-                f"{before.text} - {left.text} GiB are free less",
-                f"the weights took {used.text} GiB (line {statement.line})",
-            )
+            yield _apart(f"{before} - {left} GiB are free less", f"the weights took {used} GiB (line {statement.line})")
     sizes_by_rank: dict[str, list[Fraction]] = {}
     for pool in (*boot.of("state_pool"), *target_pools(boot), *window_pools(boot)):
         taken = pool.sizes(*STATE_SIZES, *SCRATCH_SIZES, *KV_SIZES)
@@ -92,15 +89,15 @@ def _memory(boot: Boot) -> Iterator[Finding]:
             continue
         total = sum(sizes, start=Fraction(0))
         if total > after.value + LARGEST_DRIFT:
-            free = f"{after.text} GiB were free (line {statement.line})"
+            free = f"{after} GiB were free (line {statement.line})"
             yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
         ended = boot.firsts("pools_done").get(rank)
         kept = ended.size("avail") if ended is not None and alone else None
         drift = after.value - total - kept.value if kept is not None else Fraction(0)
         if kept is not None and abs(drift) > LARGEST_DRIFT / 8:
             less = f"{float(abs(drift) / GIB):.2f} {'more' if drift < 0 else 'less'}"
-            was = f"{after.text} - {float(total / GIB):.2f}"
-            yield finding("HC116", f"{kept.text} GiB are free after the pools, {less} than {was}")
+            was = f"{after} - {float(total / GIB):.2f}"
+            yield finding("HC116", f"{kept} GiB are free after the pools, {less} than {was}")
 
 
 def _flags(case: Case) -> Iterator[Finding]:
@@ -182,21 +179,22 @@ MORE_MEMORY = "raise --mem-fraction-static, or use more GPUs or smaller weights"
 def _refused_hybrid(boot: Boot, error: Record) -> Finding:
     slots, rest, per = error.count("max_mamba_cache_size"), error.size("total_rest_memory"), error.size("per_slot")
     message, fix = "no memory for the state pool", MORE_MEMORY
-    numbers = [f"{rest.text} GiB are left for both pools"] if rest is not None else []
+    numbers = [f"{rest} GiB are left for both pools"] if rest is not None else []
     numbers += [f"K comes out at {slots:,}"] if slots is not None else []
     message += f": {', '.join(numbers)}" if numbers else ""
-    message += f" of slots of {per.text} MiB" if numbers and per is not None else ""
+    message += f" of slots of {per} MiB" if numbers and per is not None else ""
     before, after = boot.size("weights_begin", "avail"), boot.size("weights_loaded", "avail")
     asked = _fraction(boot)
     if rest is not None and rest.value < 0:
         fix = f"{float(-rest.value / GIB):.2f} GiB and more are missing: {fix}"
         if before is not None and before.value > 0:
             more = float(-rest.value / before.value)
-            fix = f"raise --mem-fraction-static by more than {more:.2f}, or use more GPUs"
+            other = both_ends(-rest.interval[1] / before.value, -rest.interval[0] / before.value)
+            fix = f"raise --mem-fraction-static by more than {more:.2f}{other}, or use more GPUs"
             if asked is not None and asked + more >= HIGHEST_FRACTION:
                 fix = f"{_NO_FRACTION}: {asked:g} + {more:.2f} would leave the engine nothing; {_LESS_WEIGHTS}"
             elif after is not None and after.value <= (1 - Fraction(HIGHEST_FRACTION)) * before.value:
-                fix = f"{_NO_FRACTION}: {after.text} GiB are free after the weights; {_LESS_WEIGHTS}"
+                fix = f"{_NO_FRACTION}: {after} GiB are free after the weights; {_LESS_WEIGHTS}"
     return finding("HC120", message, fix)
 
 
@@ -232,17 +230,26 @@ def together(answers: Sequence[Diagnosis]) -> None:
         if len(refusals) < 2:
             continue
         low, high = min(refusals), max(refusals)
-        change = refusals[high][0].value - refusals[low][0].value
-        before = change / Fraction(high - low).limit_denominator(10_000)
-        after = refusals[high][0].value + before * (1 - Fraction(high).limit_denominator(10_000))
+        least, most = (Fraction(asked).limit_denominator(10_000) for asked in (low, high))
+        rests = refusals[low][0], refusals[high][0]
+        before, after = _free_memory((least, rests[0].value), (most, rests[1].value))
         if before <= 0 or not 0 < after < before:
             continue
+        ends = [
+            _free_memory((least, one), (most, other)) for one, other in product(rests[0].interval, rests[1].interval)
+        ]
         for _, answer in refusals.values():
-            _solved(answer, before, after)
+            _solved(answer, before, after, ends)
 
 
-def _solved(answer: Diagnosis, before: Fraction, after: Fraction) -> None:
-    """Say what two refusals come to together, in place of advice that knows of one."""
+def _free_memory(low: tuple[Fraction, Fraction], high: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction]:
+    """What is free before and after the weights, of two fractions with the memory that each left."""
+    before = (high[1] - low[1]) / (high[0] - low[0])
+    return before, high[1] + before * (1 - high[0])
+
+
+def _solved(answer: Diagnosis, before: Fraction, after: Fraction, ends: list[tuple[Fraction, Fraction]]) -> None:
+    """Say what two refusals come to together, in place of advice that knows of one; ``ends``: of the printed digits."""
     shown, left = f"{float(before / GIB):.1f}", f"{float(after / GIB):.2f}"
     both = f"two refusals together say {shown} GiB free before the weights and {left} after them"
     per = answer.boot.size("refused_hybrid", "per_slot")
@@ -252,8 +259,12 @@ def _solved(answer: Diagnosis, before: Fraction, after: Fraction) -> None:
     if least >= HIGHEST_FRACTION:
         fix = f"{both}: {_NO_FRACTION}, none leaves more than that; {_LESS_WEIGHTS}"
     else:
-        mend = "--mem-fraction-static", f"{ceil(1000 * least) / 1000:g}"
-        fix = f"{both}: {' '.join(mend)} at least"
+        needs = sorted(1 - (left_then - needed) / then for then, left_then in ends if then > 0)
+        sure, other = sure_bound(needs[0], needs[-1], least=True)
+        if float(sure) >= HIGHEST_FRACTION:
+            sure, _ = sure_bound(least, least, least=True)
+        mend = "--mem-fraction-static", sure
+        fix = f"{both}: {' '.join(mend)} at least{other}"
     answer.findings = [one._replace(fix=fix, mend=mend) if one.rule == "HC120" else one for one in answer.findings]
 
 
@@ -282,11 +293,12 @@ def _refused_tokens(boot: Boot, error: Record) -> Finding:
     message, fix = "nothing is left for KV tokens", "raise --mem-fraction-static"
     rest, free, total = (boot.size("profiled", name) for name in ("rest", "available", "total"))
     asked = error.size("mem_fraction_static") or boot.size("profiled", "mem_fraction_static")
-    message += f": {rest.text} GiB" if rest is not None else ""
+    message += f": {rest} GiB" if rest is not None else ""
     message += f" at --mem-fraction-static {asked.number:g}" if asked is not None else ""
     if free is not None and total is not None and 0 < free.value < total.value:
-        message += f", {free.text} of {total.text} GiB are free after the weights"
-        fix = f"raise --mem-fraction-static above {1 - float(free.value / total.value):.2f}"
+        message += f", {free} of {total} GiB are free after the weights"
+        ends = 1 - free.interval[1] / total.interval[0], 1 - free.interval[0] / total.interval[1]
+        fix = f"raise --mem-fraction-static above {1 - float(free.value / total.value):.2f}{both_ends(*ends)}"
     if boot.of("state_pool") or boot.of("capped"):
         fix += ", or lower the state's share: --mamba-full-memory-ratio or --max-mamba-cache-size"
     else:

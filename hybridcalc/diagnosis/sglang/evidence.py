@@ -9,6 +9,7 @@ exact sizes lie in all of them. What a log says of S, and what S may be where it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -34,6 +35,7 @@ from hybridcalc.units import GIB
 PAGES = (256, 128, 64, 32, 16, 1)
 """Tokens of the padding page when --page-size is not given: those that kernels ask for. The tokens are whole pages."""
 LARGEST_POOL_GIB = 1024
+STAGE_NUMBER = re.compile(r"PP([0-9]{1,3})")
 CLAMP_VALUES = (5, 4, 3, 2, 1)
 """Slots that a request may hold."""
 STATE_SIZES, SCRATCH_SIZES, KV_SIZES = ("conv", "ssm"), ("intermediate_ssm", "intermediate_conv"), ("kv", "k", "v")
@@ -104,8 +106,8 @@ class Pools:
     def __init__(self, boot: Boot, args: ServerArgs) -> None:
         self.args = args
         states = [s for s in boot.of("state_pool") if s.count("slots") is not None and s.sizes(*STATE_SIZES)]
-        self.state = next(iter(states or boot.of("state_pool")), None)
-        kvs = [kv for kv in target_pools(boot) if kv.count("tokens")]
+        self.state = min(states or boot.of("state_pool"), key=stage_of, default=None)
+        kvs = sorted((kv for kv in target_pools(boot) if kv.count("tokens")), key=self._beside_state)
         self.kv = next((kv for kv in kvs if kv_sizes(kv)), next(iter(kvs), None))
         printed = self.state.count("slots") if self.state else None
         self.slots = printed if printed is not None else boot.count("capped", "max_mamba_cache_size")
@@ -119,6 +121,10 @@ class Pools:
         if self.slots is None and self.requests:
             self.flag = next((one for one in boot.of("flag") if self._admits(one)), None)
             self.slots = self.flag.count("max_mamba_cache_size") if self.flag is not None else None
+
+    def _beside_state(self, kv: Record) -> tuple[bool, int]:
+        """KV pools of the state pool's own pipeline stage come first."""
+        return self.state is not None and stage_of(kv) != stage_of(self.state), stage_of(kv)
 
     def _admits(self, flag: Record) -> bool:
         """Whether the slots that somebody says were asked for make the request limit that was printed."""
@@ -162,6 +168,12 @@ class Pools:
         return self.state is not None and impossible(self.state)
 
 
+def stage_of(record: Record | None) -> int:
+    """The pipeline stage of the rank that printed a line; 0 where none is named."""
+    found = STAGE_NUMBER.search(record.rank) if record is not None else None
+    return int(found[1]) if found is not None else 0
+
+
 def impossible(state: Record) -> bool:
     """Whether a pool is larger than any rank's memory."""
     return any(part.value > LARGEST_POOL_GIB * GIB for part in state.sizes(*STATE_SIZES))
@@ -202,7 +214,7 @@ def _sum(sizes: list[Printed]) -> Range:
 
 def sizes_text(record: Record, *names: str) -> str:
     """``0.46 + 13.04``: the named sizes as they are printed."""
-    return " + ".join(size.text for size in record.sizes(*names))
+    return " + ".join(str(size) for size in record.sizes(*names))
 
 
 @dataclass(slots=True)
@@ -260,15 +272,15 @@ def exact_sizes(constants: Constants) -> ExactSizes:
     return ExactSizes(int(both), int(conv), int(ssm), int(token))
 
 
-def model_sizes(model: Architecture, args: ServerArgs, rules: RuleSet) -> ExactSizes:
-    """The sizes of a model, of the first stage of a pipeline; 0 for a token where all its layers keep states. Raises
+def model_sizes(model: Architecture, args: ServerArgs, rules: RuleSet, of_stage: int = 0) -> ExactSizes:
+    """The sizes of a model, of one stage of a pipeline; 0 for a token where all its layers keep states. Raises
     what `architecture_constants` raises.
     """
     if model.window_layers:
         return exact_sizes(architecture_constants(model, args, rules))
     slot, cell = slot_and_cell(model, args, rules)
     if args.pp_size > 1:
-        stage, alone = pipeline_stages(model, args)[0], replace(args, speculative_algorithm=None)
+        stage, alone = pipeline_stages(model, args)[of_stage], replace(args, speculative_algorithm=None)
         conv, ssm = (stage.state_layers * each for each in (slot.conv_bytes_per_layer, slot.ssm_bytes_per_layer))
         cell = stage_cell(model, alone, rules, stage.kv_layers, stage.window_layers)
         return ExactSizes(conv + ssm, conv, ssm, cell.target_bytes)

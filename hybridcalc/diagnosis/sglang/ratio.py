@@ -129,7 +129,7 @@ def _refuse_absurd(name: str, state: Record, kv: Record | None, args: ServerArgs
             raise InputError(f"{name}, line {pool.line}: {label}: {_counted(count)} is no count of a real boot")
         for size in pool.sizes(*STATE_SIZES, *SCRATCH_SIZES, *KV_SIZES):
             if size.value > LARGEST_BYTES:
-                raise InputError(f"{name}, line {pool.line}: a size of {size.text} GB is none of a real boot")
+                raise InputError(f"{name}, line {pool.line}: a size of {size} GB is none of a real boot")
     conv, ssm, cell = slot_range(state, "conv"), slot_range(state, "ssm"), token_range(kv, args)
     if conv is not None and ssm is not None and round(middle(conv) + middle(ssm)) < 1:
         what = f"{sizes_text(state, *STATE_SIZES)} GB for {state.count('slots'):,} slots"

@@ -6,10 +6,15 @@ Where no single model fits, the measured sizes are used: they give a ratio and a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
+from hybridcalc.diagnosis import shared
 from hybridcalc.diagnosis.sglang.evidence import Case, log_constants
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, start
@@ -17,6 +22,10 @@ from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion
 from hybridcalc.units import GIB, format_bytes, parse_dtype
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.balance import Balance
+    from hybridcalc.engines.sglang.sizes import Constants
 
 PLENTY_GIB = 4096.0
 CLOSE, FEW_SLOTS = 1, 50
@@ -219,10 +228,37 @@ def _by_sizes(case: Case) -> None:
     for label in ("set", "or"):
         setting = balance.setting(label)
         if setting is not None and setting.running > today.running:
+            least, most = _at_ends(case, measured, args, setting.flags)
             why = "by the sizes the log prints"
-            answer.suggestions.append(
-                Suggestion(setting.flags, today.running, setting.running, workload.describe(), why)
-            )
+            if label == "set":
+                ratios = sorted(float(one.ratio) for one in _corners(case, measured, args))
+                shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[:1] + ratios[-1:])))
+                why += f", which balance at {' to '.join(shown)}" if len(shown) > 1 else ""
+            ends = min(least, setting.running), max(most, setting.running)
+            found = Suggestion(setting.flags, today.running, setting.running, workload.describe(), why)
+            found = found._replace(ends=ends if ends[0] < ends[1] else None)
+            answer.suggestions.append(found)
+
+
+def _at_ends(case: Case, measured: Constants, args: ServerArgs, flags: str) -> tuple[int, int]:
+    """The fewest and the most requests that run with ``flags`` over the sizes that the log allows."""
+    from hybridcalc.engines.sglang import ENGINE
+
+    settings = [one.setting("today") for one in _corners(case, measured, ENGINE.changed(args, flags))]
+    runs = [one.running for one in settings if one is not None]
+    return min(runs, default=0), max(runs, default=0)
+
+
+def _corners(case: Case, measured: Constants, args: ServerArgs) -> Iterator[Balance]:
+    """Balances at the ends of a slot's and a token's sizes, each with the memory that the boot's pools take then."""
+    from hybridcalc.engines.sglang.balance import balance_constants
+
+    slots, tokens = case.pools.slots or 0, case.pools.tokens or 0
+    for state, cell in product(measured.state_range or (), measured.kv_range or ()):
+        rest = float(((slots + 1) * state + case.pools.scratch[0] + (tokens + 1) * cell) / GIB)
+        sized = measured._replace(state_bytes=state, kv_bytes_per_token=cell)
+        with suppress(HybridcalcError):
+            yield balance_constants(sized, args, case.workload, rest_gib=rest)
 
 
 def _idle(case: Case, percent: float) -> None:
@@ -230,3 +266,37 @@ def _idle(case: Case, percent: float) -> None:
     pool = {"state": ("HC110", "KV"), "kv": ("HC111", "slots")}.get(case.answer.binding or "")
     if pool is not None and percent >= 5:
         case.answer.find(pool[0], f"{percent:.0f} % of the {pool[1]} idle at {case.workload.describe()}")
+
+
+def answer_wanted(case: Case) -> None:
+    """Whether the requests that are asked for run, and what they take of each pool."""
+    pools, wanted, length = case.pools, case.workload.wanted, case.workload.mean_length
+    each = case.slots_per_request or case.derived.slots_per_request
+    if wanted is None:
+        return
+    args = case.flags.args
+    share, asked = shared(case.boot, wanted, args.dp_size), args.max_running_requests
+    limit = pools.requests
+    if limit is None and asked is not None:
+        limit = max(1, asked // max(1, args.attn_dp_size))
+    takes, fixes, admitted = list[str](), list[str](), [limit] if limit is not None else []
+    if each and pools.slots is not None:
+        admitted.append(pools.slots // each)
+        takes.append(f"{share.each * each:,} slots ({share.each} x {each}) of {pools.slots:,}")
+        if pools.slots < share.each * each:
+            fixes.append(f"--max-mamba-cache-size {(share.each * each + 1) * args.attn_dp_size}")
+    if length is not None and pools.tokens:
+        admitted.append(int(pools.tokens // length))
+        takes.append(f"{int(share.each * length):,} tokens of {pools.tokens:,}")
+        if pools.tokens < share.each * length:
+            fixes.append("more memory for KV")
+    if not admitted:
+        return
+    run = min(admitted) if case.derived.requests is None else min(*admitted, case.derived.requests)
+    if limit is not None and limit < share.each and not case.boot.of("capped"):
+        fixes.append(f"--max-running-requests {share.each * args.attn_dp_size}")
+    said = f"{share.said} want " + " and ".join(takes) if takes else f"{share.said} are wanted"
+    if run < share.each:
+        case.answer.find("HC155", f"{said}: {run * share.workers} run", ", ".join(fixes))
+    elif takes:
+        case.answer.find("HC155", f"{said}: they run", severity="note")

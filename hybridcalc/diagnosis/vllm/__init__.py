@@ -15,18 +15,9 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.diagnosis import (
-    Launched,
-    Named,
-    Question,
-    Shared,
-    add_failures,
-    echoed,
-    named_model,
-    serving_findings,
-    shared,
-)
+from hybridcalc.diagnosis import Launched, Question, Shared, add_failures, echoed, serving_findings, shared
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
+from hybridcalc.diagnosis.names import Hints, Named, named_model
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,
@@ -35,6 +26,7 @@ from hybridcalc.diagnosis.vllm.candidates import (
     figures_of,
     fitting_models,
     is_capacity,
+    over_printed_memory,
     prepared,
     release_of,
     tells,
@@ -72,14 +64,22 @@ class VllmDerived(Derived):
 def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one vLLM boot."""
     known, said, derived = _known(boot, question), figures_of(boot), VllmDerived()
-    release = release_of(boot, known.args.engine_version)
+    release = release_of(boot, question.hints, known.args.engine_version)
     answer = Diagnosis(boot, version=release.said, derived=derived)
     served = boot.word("arguments", "served") or boot.word("engine_started", "served")
-    named = named_model(_path(boot, question), served) if question.model is None else None
+    by_log = named_model(_path(boot, question), served) if question.model is None else None
+    told = by_log is None and question.model is None and question.hints.model is not None
+    named = question.hints.named() if told else by_log
     model = question.model or (named.preset if named is not None else None)
     fitting = fitting_models(boot, said, known, model, release.tried)
-    if not fitting and named is not None and named.preset is not None:
-        named, fitting = Named(named.name, None), fitting_models(boot, said, known, None, release.tried)
+    if not fitting and release.told:
+        other = release_of(boot, Hints(), known.args.engine_version)
+        if fitting := fitting_models(boot, said, known, model, other.tried):  # what is told is without this model
+            release, answer.version = other, other.said
+    if not fitting and named is not None and named.preset is not None and said.block is not None:
+        fitting = fitting_models(boot, said, known, None, release.tried)
+        named, told = (None if told and fitting else named if told else Named(named.name, None)), told and not fitting
+    fitting = [fit for fit in fitting if fit.model.name in question.hints.presets] or fitting
     unknown = named.name if named is not None and named.preset is None else ""
     answer.candidates = tuple(fit.candidate for fit in fitting)
     counted = said.available is not None and said.concurrency is not None
@@ -126,7 +126,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         answer.model_guess = f"{unknown}{like}"
     elif named is not None and named.preset is not None and not answer.model_guess:
         answer.model_guess = named.preset.name
-    head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
+    head = f"vLLM {answer.version or ''}{', as told' if release.told else ''}".rstrip()
+    question.hints.note(answer, title="vLLM", release=release.told, model=told, by_log=by_log)
     limit = known.args.max_num_seqs
     of_length = _of_length(answer, derived, said, question.workload, limit)
     parts = [*of_length, *_verdict(answer, said, None if of_length else limit)]
@@ -160,12 +161,15 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
             why = "its tokens are those of none of them"
         elif said.tokens is not None:
             why = "the memory for the cache is not printed"
-        answer.find("HC107", f"the pages fit {answer.names}; {why}", "" if model else "--model says which it is")
+        several = len({one.model for one in answer.candidates}) > 1
+        fix = "" if model else "--model says which it is" if several else "--command says its TP"
+        answer.find("HC107", f"the pages fit {answer.names}; {why}", fix)
     elif said.block is not None and model is not None:
         block = f"a block of {said.block:,} tokens"
         answer.find("HC101", f"no tp and no dtype gives {model.name} {block} with this padding")
     elif said.block is not None:
-        answer.find("HC107", "none of the known models has these pages at TP 1 to 16")
+        none = "none of the known models has these pages at TP 1 to 16"
+        answer.find("HC107", f"{none} without draft tokens", "--model tries some")
 
 
 def _known(boot: Boot, question: Question) -> Known:
@@ -226,14 +230,14 @@ def _rows(answer: Diagnosis, said: Figures) -> None:
     boot = answer.boot
     places = {kind: f"line {boot.of(kind)[0].line}" for kind in ("block_size", "available", "kv_size") if boot.of(kind)}
     if "block_size" in places and said.block is not None:
-        padding = f"states padded by {said.padding.text} %" if said.padding else "states fill it exactly"
+        padding = f"states padded by {said.padding} %" if said.padding else "states fill it exactly"
         padding = padding if boot.of("padding") else "no padding line"
         answer.row(places["block_size"], f"{said.block:,} tokens a block", padding)
     if "available" in places and said.available is not None:
-        answer.row(places["available"], f"{said.available.text} GiB", "for KV and states of one GPU")
+        answer.row(places["available"], f"{said.available} GiB", "for KV and states of one GPU")
     if "kv_size" in places and said.tokens is not None:
         many = said.concurrency is not None and said.length is not None
-        each = f", {said.concurrency.text} requests of {said.length:,}" if many else ""  # type: ignore[union-attr]
+        each = f", {said.concurrency} requests of {said.length:,}" if many else ""
         answer.row(places["kv_size"], f"{said.tokens:,} tokens", f"as printed{each}")
 
 
@@ -246,7 +250,7 @@ def _meaning(answer: Diagnosis, derived: VllmDerived, said: Figures) -> None:
     low, high = (bound * length for bound in times.interval)
     capacity = printed or int(times.value * length)
     derived.capacity_tokens = (printed, printed) if printed else (int(low), int(high))
-    numbers = f"{times.text} x {length:,}" + (", as printed" if printed else "")
+    numbers = f"{times} x {length:,}" + (", as printed" if printed else "")
     answer.step(
         "capacity", "concurrency x max_model_len", numbers, capacity, "tokens", "vLLM v1/core/kv_cache_utils.py"
     )
@@ -255,7 +259,7 @@ def _meaning(answer: Diagnosis, derived: VllmDerived, said: Figures) -> None:
     if printed is not None:
         derived.tokens_mean = "concurrency x max_model_len"
         if answer.candidates or any(answer.boot.of(kind) for kind in _OF_STATES):
-            are = f"are {times.text} requests of {length:,}: of shorter requests they are fewer"
+            are = f"are {times} requests of {length:,}: of shorter requests they are fewer"
             answer.find("HC140", f"the {said.tokens:,} tokens {are}, since each holds its states")
         return
     groups = Fraction(capacity, max(1, said.tokens))
@@ -269,19 +273,19 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
     boot = answer.boot
     if said.padding is not None and said.padding.number >= MUCH_PADDING_PCT:
         fix = "another tp or KV dtype changes the padding"
-        answer.find("HC141", f"state pages are padded by {said.padding.text} %", fix)
+        answer.find("HC141", f"state pages are padded by {said.padding} %", fix)
     evened = [(waste, added) for added in boot.of("padding_layers") if (waste := added.size("waste")) is not None]
     if evened:  # a draft model's groups are evened out too
         waste, added = max(evened, key=lambda one: one[0].value)
         layers = f"{added.get('layers')} layers were added to even out groups"
-        answer.find("HC141", f"{layers}: up to {waste.text} % of the cache is wasted")
+        answer.find("HC141", f"{layers}: up to {waste} % of the cache is wasted")
     for pool in boot.of("graph_pool"):
         actual, estimate = pool.size("actual"), pool.size("estimate")
         if actual is not None and estimate is not None and estimate.value - actual.value > MUCH_GRAPH:
             idle = f"{float((estimate.value - actual.value) / GIB):.2f} GiB idle"
             answer.find(
                 "HC142",
-                f"graphs took {actual.text} of {estimate.text} GiB estimated: {idle}",
+                f"graphs took {actual} of {estimate} GiB estimated: {idle}",
                 "raise --gpu-memory-utilization by that much, or lower the largest captured batch",
             )
     for capped in boot.of("graph_sizes_capped"):
@@ -390,7 +394,7 @@ def _exact(
     derived.requests = planned.concurrency
     if workload.mean_length is not None and one:
         derived.idle_percent = round(planned.running.idle_percent, 2)
-        answer.suggestions = list(planned.suggestions)
+        answer.suggestions = over_printed_memory(planned)
 
 
 def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
@@ -399,7 +403,7 @@ def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
         return None
     low, high = (float(bound / GIB) for bound in said.available.interval)
     gib = fit.available_bytes / GIB if fit.available_bytes is not None else float(said.available.value / GIB)
-    rest = Rest(gib, low, high, f"{said.available.text} GiB as printed")
+    rest = Rest(gib, low, high, f"{said.available} GiB as printed")
 
     def of(most: int | None) -> Plan | None:
         with suppress(HybridcalcError):
@@ -419,14 +423,14 @@ def _verdict(answer: Diagnosis, said: Figures, limit: int | None) -> list[str]:
         printed = said.tokens is not None and is_capacity(said.tokens, times, length)
         together = f"{said.tokens if printed else int(times.value * length):,} tokens together"
         most = [f"--max-num-seqs {limit} run"] if limit is not None and limit < times.value else []
-        return [f"{times.text} requests of {length:,} tokens at once", *most, together]
+        return [f"{times} requests of {length:,} tokens at once", *most, together]
     if said.tokens is not None:
         return [f"{said.tokens:,} tokens"]
     if said.available is not None:
-        return [f"{said.available.text} GiB for KV and states"]
+        return [f"{said.available} GiB for KV and states"]
     if said.block is not None:
         return [f"blocks of {said.block:,} tokens; the log ends before the cache was sized"]
     if said.padding is not None:
-        return [f"state pages padded by {said.padding.text} %"]
+        return [f"state pages padded by {said.padding} %"]
     weights = answer.boot.size("weights_loaded", "usage")
-    return [f"weights take {weights.text} GiB" if weights is not None else "no cache line in it"]
+    return [f"weights take {weights} GiB" if weights is not None else "no cache line in it"]

@@ -7,6 +7,7 @@ tensor parallelism and dtypes, and those that print the same pages are candidate
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -17,17 +18,19 @@ from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate
+from hybridcalc.diagnosis.names import Hints
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import LINES, RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Suggestion
 from hybridcalc.units import GIB, short_dtype
 
 _TP = (1, 2, 4, 8, 16)
-DRAFTS = (1, 2, 3, 4, 5, 7)
-"""Draft tokens tried where pages fit no model without any."""
+DRAFTS = (1, 2, 3, 4, 5, 7, 6, 8, 15, 16)
+"""Draft tokens tried where pages fit no model without any: those of heads, then those of drafters of whole blocks."""
 NEAR_TOKENS = 256
 HOPPER, OLDER = "9.0", "8.9"
 """Cards whose prefill kernels can keep states at a grid of tokens, and those that cannot."""
@@ -85,15 +88,18 @@ class Fit(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Which releases a boot may be of, in words, and the rule sets to try, the likeliest first."""
+    """Which releases a boot may be of, in words, and the rule sets to try, the likeliest first; ``told``: the text
+    around the log says so.
+    """
 
     said: str | None
     tried: tuple[str, ...]
+    told: bool = False
 
 
-def release_of(boot: Boot, launched: str | None = None) -> Release:
-    """The printed version, that of the launch, or what the form of the capacity lines and the meaning of the tokens
-    leave.
+def release_of(boot: Boot, hints: Hints, launched: str | None = None) -> Release:
+    """The printed version, that of the launch, that which the text around the log tells, or what the form of the
+    capacity lines and the meaning of the tokens leave.
     """
     for kind in ("engine_started", "server_version"):
         version = (boot.word(kind, "version") or "").removeprefix("v")
@@ -103,7 +109,22 @@ def release_of(boot: Boot, launched: str | None = None) -> Release:
         return Release(launched, (launched,))
     build = (boot.word("engine_started", "version") or boot.word("server_version", "version") or "").removeprefix("v")
     release = _by_form(boot)
-    return release._replace(said=build) if build else release
+    if build:
+        return release._replace(said=build)
+    told = hints.release("vllm", lambda version: _may_print(version, boot))
+    return Release(told, (told,), told=True) if told is not None else release
+
+
+def _may_print(version: str, boot: Boot) -> bool:
+    """Whether a release has rules, and prints capacity lines of the form of the boot's."""
+    if "rc" in version or "dev" in version or not ENGINES["vllm"].knows(version):
+        return False
+    rules, found = RELEASES.rules_for(version)[0], figures_of(boot)
+    tokens = next(iter(boot.of("kv_size")), None)
+    if tokens is None or found.tokens is None or found.concurrency is None or found.length is None or tokens.told:
+        return True
+    whole = is_capacity(found.tokens, found.concurrency, found.length)
+    return rules.one_capacity_line >= (tokens.get("goes_on") is not None) and (whole or rules.tokens_of_pool)
 
 
 def _by_form(boot: Boot) -> Release:
@@ -138,11 +159,12 @@ def fitting_models(
     boot: Boot, said: Figures, known: Known, model: Architecture | None, releases: tuple[str, ...]
 ) -> list[Fit]:
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
-    alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without and the
-    model's class is known.
+    alone that give the one from the other. Drafts widen the pages, and bf16 states make them smaller: both are tried
+    where nothing fits without and the model's class is known.
     """
-    if said.block is None and model is None:
-        return []
+    unseen = said.block is None and (model is None or (said.available is None and not known.tp_stated))
+    if unseen:
+        return []  # there is nothing to hold a model against
     args, printed = known.args, class_of(boot)
     models = (model,) if model is not None else models_with_states(printed) or models_with_states()
     sure = model is not None or printed is not None
@@ -154,6 +176,9 @@ def fitting_models(
         if told:
             return _ranked(told)
         best = best or found
+    if not best and sure and args.mamba_ssm_cache_dtype == "auto":
+        narrow = known._replace(args=replace(args, mamba_ssm_cache_dtype="bfloat16"))
+        return fitting_models(boot, said, narrow, model, releases)
     return _ranked(best)
 
 
@@ -205,7 +230,7 @@ class _Variant(NamedTuple):
         return self.pages[model]
 
 
-_MOST_KEPT = 8
+_MOST_KEPT = 2 * (2 + len(DRAFTS))
 _kept: list[tuple[Known, tuple[str, ...], list[list[_Variant]]]] = []
 """Variants of the last boots: the next one of a log is mostly started alike."""
 
@@ -284,6 +309,20 @@ def _plan(model: Architecture, args: EngineArgs, available: int) -> Plan | None:
         return plan(model, args, available_bytes=available)
     except HybridcalcError:
         return None
+
+
+def over_printed_memory(planned: Plan) -> list[Suggestion]:
+    """A plan's suggestions, each with the fewest and the most requests over the memory as its digits leave it."""
+
+    def ends(suggestion: Suggestion) -> tuple[int, int] | None:
+        args = ENGINES["vllm"].changed(planned.args, suggestion.flags)
+        with suppress(HybridcalcError):
+            least, most = plan(planned.model, args, rest=planned.rest, workload=planned.workload).requests_at_ends
+            found = min(least, suggestion.after), max(most, suggestion.after)
+            return found if found[0] < found[1] else None
+        return None
+
+    return [one._replace(ends=ends(one)) if one.before != one.after else one for one in planned.suggestions]
 
 
 def _prints(planned: Plan | None, said: Figures) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import floor
+from fractions import Fraction
 
 from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
-from hybridcalc.diagnosis.answer import finding
+from hybridcalc.diagnosis.answer import both_ends, finding, sure_bound
 from hybridcalc.findings import Finding
 
 _TOO_SMALL = ("no_memory", "one_request_too_big", "no_auto_fit")
@@ -27,9 +27,7 @@ _PROFILED = (
 def _oom(boot: Boot, error: Record) -> Finding:
     fix = _BOTH_SIDES if any(boot.of(kind) for kind in _TOO_SMALL) else _LOWER
     step, _ = moment_before(boot, error)
-    if fix == _LOWER and step == boot.form("weights_begin").moment:
-        fix = ""  # the weights themselves
-    elif fix == _LOWER and step == boot.form("weights_loaded").moment:
+    if fix == _LOWER and step == boot.form("weights_loaded").moment:
         fix = _PROFILED
     return out_of_memory(boot, error, "--gpu-memory-utilization", fix)
 
@@ -39,13 +37,16 @@ def _not_free(boot: Boot, error: Record) -> Finding:
     asked, requested = error.size("utilization"), error.size("requested")
     message = "less memory is free at the start than the fraction asks for"
     if free is not None and requested is not None:
-        message = f"{free.text} GiB are free at the start, {requested.text} are asked for"
+        message = f"{free} GiB are free at the start, {requested} are asked for"
         message += f" by --gpu-memory-utilization {asked.number:g}" if asked is not None else ""
     fix, mend = "lower --gpu-memory-utilization, or free the GPU", None
     if free is not None and total is not None and 0 < free.value < total.value:
-        most = floor(1000 * free.value / total.value) / 1000
-        fix = f"--gpu-memory-utilization {most:g} at most, or free the GPU of what else runs on it"
-        mend = "--gpu-memory-utilization", f"{most:g}"
+        ends = free.interval[0] / total.interval[1], free.interval[1] / total.interval[0]
+        most, other = sure_bound(*ends, least=False)
+        if most == "0":
+            most, _ = sure_bound(free.value / total.value, ends[1], least=False)
+        fix = f"--gpu-memory-utilization {most} at most{other}, or free the GPU of what else runs on it"
+        mend = "--gpu-memory-utilization", most
     return finding("HC129", message, fix, mend=mend)
 
 
@@ -67,13 +68,20 @@ def _ended(boot: Boot, error: Record) -> Finding:
     said = next((pair for pair in raised if not any(words in pair[1] for words in _NO_CAUSE)), None)
     if said is not None:
         return finding("HC128", f"line {said[0]}: {said[1]}", "the traceback above it says where")
+    off = next(iter(boot.of("manager_off")), None)
+    if off is not None:
+        return _manager_off(f"line {off.line}: the hybrid KV cache manager is off, and the engine failed to start")
     return finding("HC128", "the engine failed to start", "the lines above it say why")
 
 
 def _specs_differ(boot: Boot, error: Record) -> Finding:
     message = "the hybrid KV cache manager is off, and layers of several kinds cannot do without it (failed to convert)"
+    return _manager_off(f"line {error.line}: {message}")
+
+
+def _manager_off(message: str) -> Finding:
     fix = "a connector without hybrid caches turns it off (--kv-transfer-config, --kv-offloading-backend), as does "
-    return finding("HC128", f"line {error.line}: {message}", f"{fix}--disable-hybrid-kv-cache-manager: drop it")
+    return finding("HC128", message, f"{fix}--disable-hybrid-kv-cache-manager: drop it")
 
 
 def _pages_differ(boot: Boot, error: Record) -> Finding:
@@ -86,16 +94,18 @@ def _no_blocks(boot: Boot, error: Record) -> Finding:
     available, total = boot.size("available", "available"), boot.size("free_memory", "total")
     asked, graphs = boot.size("utilization", "utilization"), boot.size("graph_estimate", "estimate")
     message = "no memory for the cache"
-    message += f": {available.text} GiB" if available is not None else ""
+    message += f": {available} GiB" if available is not None else ""
     message += f" at --gpu-memory-utilization {asked.number:g}" if asked is not None else ""
-    if graphs is not None and graphs.value > 0:
-        message += f", {graphs.text} GiB are kept for graphs"
+    if graphs is not None and graphs.value > 0 and not boot.of("graphs_uncharged"):
+        message += f", {graphs} GiB are kept for graphs"
     fix = "raise --gpu-memory-utilization, use more GPUs or smaller weights"
     if boot.of("startup_refused"):
         fix = "use more GPUs or smaller weights, or free the GPU: no more of it is free"
     elif available is not None and asked is not None and total is not None and total.value:
+        ends = [Fraction(asked.text) - end / total.value for end in available.interval]
         least = asked.number - float(available.value / total.value)
-        fix = f"--gpu-memory-utilization above {least:.2f}" if least < 1 else "the weights do not fit: use more GPUs"
+        above = f"--gpu-memory-utilization above {least:.2f}{both_ends(ends[1], ends[0])}"
+        fix = above if least < 1 else "the weights do not fit: use more GPUs"
     return finding("HC125", message, fix)
 
 
@@ -116,9 +126,9 @@ def _one_request(boot: Boot, error: Record) -> Finding:
     of = f" of {length:,} tokens" if length is not None else ""
     message = f"one request{of} does not fit"
     if needed is not None and has is not None:
-        message += f": {needed.text} GiB are needed, {has.text} are there"
+        message += f": {needed} GiB are needed, {has} are there"
     elif has is not None:
-        message += f": {has.text} GiB are there"
+        message += f": {has} GiB are there"
     elif stored is not None:
         message += f": {stored:,} tokens do"
     fix = f"--max-model-len {longest}" if longest is not None else "lower --max-model-len"
