@@ -24,6 +24,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "FalconMambaForCausalLM": {"hidden_size": 64, "state_size": 16, "conv_kernel": 4},
     "Gemma2ForCausalLM": KV,
     "Gemma3ForCausalLM": KV,
+    "Gemma3ForConditionalGeneration": KV,
     "GigaChat35ForCausalLM": GDN,
     "Glm5NextForConditionalGeneration": MLA,
     "GptOssForCausalLM": KV,

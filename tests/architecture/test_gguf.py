@@ -174,6 +174,40 @@ def test_a_damaged_header_is_read_or_refused(tmp_path: Path, data: st.DataObject
     assert (layers > 0) != (len(said.splitlines()) == 1)
 
 
+BITS = {
+    "F32": 32, "F16": 16, "BF16": 16, "F64": 64, "I8": 8, "I16": 16, "I32": 32, "I64": 64,
+    "Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6, "Q8_0": 8.5, "Q8_1": 10, "IQ4_NL": 4.5, "MXFP4": 4.25,
+    "Q2_K": 2.625, "Q3_K": 3.4375, "Q4_K": 4.5, "Q5_K": 5.5, "Q6_K": 6.5625, "Q8_K": 9.125,
+    "IQ1_S": 1.5625, "IQ1_M": 1.75, "IQ2_XXS": 2.0625, "IQ2_XS": 2.3125, "IQ2_S": 2.5625, "IQ3_XXS": 3.0625,
+    "IQ3_S": 3.4375, "IQ4_XS": 4.25, "TQ1_0": 1.6875, "TQ2_0": 2.0625, "NVFP4": 4.5, "Q1_0": 1.125,
+}  # fmt: skip
+"""Bits of a weight, as llama.cpp and its `gguf` package state them (Q8_1, which no file holds, by the package)."""
+
+
+def test_a_weight_of_each_type_takes_its_bits() -> None:
+    """Blocks are of 256 weights, of 32 in the older types and MXFP4, of 64 in NVFP4, of 128 in Q1_0."""
+    assert {name: size * 8 / block for name, block, size in TYPES.values()} == BITS
+    of_32 = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "IQ4_NL", "MXFP4"}
+    others = {"NVFP4": 64, "Q1_0": 128}
+    for name, block, _ in TYPES.values():
+        plain = 1 if name[0] in "FIB" and not name.startswith("IQ") else 256
+        assert block == (32 if name in of_32 else others.get(name, plain)), name
+
+
+def test_numbers_of_every_width_are_read(tmp_path: Path) -> None:
+    """Signed and unsigned from 8 to 64 bits, both floats, and a bool."""
+    held = {0: ("B", 200), 1: ("b", -3), 2: ("H", 60_000), 3: ("h", -300), 4: ("I", 2**31), 5: ("i", -70_000),
+            6: ("f", 0.5), 7: ("?", True), 10: ("Q", 2**40), 11: ("q", -(2**40)), 12: ("d", 0.1)}  # fmt: skip
+    entries = b"".join(text(f"k{kind}") + pack(f"<I{code}", kind, number) for kind, (code, number) in held.items())
+    path = tmp_path / "m.gguf"
+    path.write_bytes(pack("<4sIQQ", b"GGUF", 3, 0, len(held) + 1) + text("general.architecture")
+                     + pack("<I", 8) + text("llama") + entries)  # fmt: skip
+    found = read_header(path).metadata
+    assert {name: found[name] for name in found if name[0] == "k"} == {
+        f"k{kind}": number for kind, (_, number) in held.items()
+    }
+
+
 @pytest.mark.needs("gguf")
 def test_the_types_are_those_of_the_package(tmp_path: Path) -> None:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType

@@ -124,6 +124,7 @@ LAYER_RULES = {
     "gpt-oss alternates by default": ("GptOssForCausalLM", 4, {"sliding_window": 8}, "wawa"),
     "olmo3 has one in four by default": ("Olmo3ForCausalLM", 5, {"sliding_window": 8}, "wwwaw"),
     "gemma3 has one in six by default": ("Gemma3ForCausalLM", 7, {"sliding_window": 8}, "wwwwwaw"),
+    "gemma3 with images too": ("Gemma3ForConditionalGeneration", 7, {"sliding_window": 8}, "wwwwwaw"),
 }  # fmt: skip
 
 

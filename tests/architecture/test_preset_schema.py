@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import Architecture
-from hybridcalc.architecture import GroupedQueryKV
+from hybridcalc.architecture import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
 from hybridcalc.architecture.presets import from_preset
@@ -48,6 +48,14 @@ def test_a_whole_preset_reads() -> None:
     model = from_preset(read_preset(MINE.replace("ssaw", "ss aw"), "mine.yaml"))
     assert (model.layers, model.attention, model.window) == ("ssaw", GroupedQueryKV(8, 64, 32), 512)
     assert (model.state, model.window_attention) == (KimiDelta(96, 128, 4), None)
+
+
+def test_sizes_that_may_be_nothing_are_read_as_nothing() -> None:
+    """Latent rows without a rotary part, and no draft layer, both stated."""
+    latent = "{kind: mla, kv_lora_rank: 512, qk_rope_head_dim: 0}"
+    text = changed("{kind: gqa, kv_heads: 8, head_dim: 64, v_head_dim: 32}", latent).replace("ssaw", "sssa")
+    model = from_preset(read_preset(text.replace("window: {tokens: 512}", "draft_layers: 0"), "mine.yaml"))
+    assert (model.attention, model.draft_layers) == (LatentKV(512, 0), 0)
 
 
 def test_window_layers_may_have_heads_of_their_own() -> None:

@@ -10,6 +10,7 @@ import pytest
 from command_line import run
 
 CYCLIC = "cyclic:prefixes=384,tokens=1000,rounds=4"
+SHORTER = CYCLIC.replace("384", "48")
 PROMISED = {"slots", "requests", "hit_tokens", "hit_rate", "token_hit_rate", "recomputed_tokens", "evictions",
             "knee_slots"}  # fmt: skip
 
@@ -311,7 +312,7 @@ def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(
 @pytest.mark.parametrize("columns", ["40", "60", "80"])
 def test_flags_are_never_broken(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    out = run("reuse", "-v", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
+    out = run("reuse", "-v", "--slots", "32", "--workload", SHORTER, "--warmup-rounds", "1").out
     words = {word.strip(";") for word in out.split() if word.startswith("--")}
     assert words >= {
         "--mamba-max-states-per-path",
@@ -396,9 +397,9 @@ def test_vllms_states_and_kv_share_the_blocks() -> None:
 
 
 def test_which_pool_lost_the_prefix_is_named() -> None:
-    few_slots = reuse("--slots", "100", "--workload", CYCLIC, "--no-what-if")
-    both = reuse("--slots", "100", "--workload", CYCLIC, "--max-total-tokens", "40000", "--no-what-if")
-    neither = reuse("--slots", "400", "--workload", CYCLIC, "--no-what-if")
+    few_slots = reuse("--slots", "13", "--workload", SHORTER, "--no-what-if")
+    both = reuse("--slots", "13", "--workload", SHORTER, "--max-total-tokens", "5000", "--no-what-if")
+    neither = reuse("--slots", "50", "--workload", SHORTER, "--no-what-if")
     assert [answer["lost_to"] for answer in (few_slots, both, neither)] == ["state", "both", None]
 
 

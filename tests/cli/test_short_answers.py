@@ -65,20 +65,17 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_takes_twelve_lines(arguments: tuple[str, ...]) -> None:
+def test_an_answer_takes_twelve_lines_and_is_the_same_at_every_width(arguments: tuple[str, ...]) -> None:
+    """Columns become paragraphs; no figure is lost, and none is added."""
+
+    def figures(out: str) -> list[str]:
+        return sorted(re.findall(r"\d[\d,.]*\d", out))
+
     out = run(*arguments).out
     assert out and len(out.splitlines()) <= LINES
     assert max(len(line) for line in out.splitlines()) <= 80
-
-
-@pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
-def test_the_same_is_said_at_every_width(arguments: tuple[str, ...]) -> None:
-    """Columns become paragraphs; no figure is lost, and none is added."""
-
-    def figures(columns: int) -> list[str]:
-        return sorted(re.findall(r"\d[\d,.]*\d", run(*arguments, COLUMNS=str(columns)).out))
-
-    assert figures(60) == figures(80) == figures(200)
+    for columns in ("60", "200"):
+        assert figures(run(*arguments, COLUMNS=columns).out) == figures(out), columns
 
 
 def test_what_is_left_out_is_counted_and_named() -> None:

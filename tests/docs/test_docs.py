@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+printed = cache(run_console.output)
+"""Some commands stand in several pages."""
+
 EXTRAS = {"hybridcalc verify": "torch", " --figure": "plotext", " --save": "vl_convert"}
 """What a command holds -> the module of an extra that it then needs."""
 
@@ -39,7 +43,7 @@ EXTRAS = {"hybridcalc verify": "torch", " --figure": "plotext", " --save": "vl_c
     ],
 )
 def test_console_blocks_print_what_they_show(example: Any) -> None:
-    assert run_console.output(example.command) == example.shown
+    assert printed(example.command) == example.shown
 
 
 @pytest.mark.parametrize(("page", "least"), [("formulas.md", 30), ("speed.md", 3)])

@@ -10,7 +10,11 @@ from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 
 
 def test_without_a_gpu_the_fraction_is_fixed() -> None:
-    assert settle_fraction(load_model("qwen3.5-9b"), sglang.ServerArgs(), None).fraction == NO_GPU
+    """Nothing is captured and nothing kept; the chunk is the one asked for, else that of the largest GPUs."""
+    model = load_model("qwen3.5-9b")
+    for asked, chunk in ((None, 16_384), (4096, 4096)):
+        found = settle_fraction(model, sglang.ServerArgs(chunked_prefill_size=asked), None)
+        assert found[:5] == (NO_GPU, chunk, 0, 0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,10 @@ def test_aiter_takes_its_share_of_the_fraction_on_amd(name: str, context: int | 
         ("0.5.20", 20 * 1024, 3, (4096, 48)),
         ("0.5.20", 24 * 1024, 4, (4096, 160)),
         ("0.5.23", 60 * 1024, 1, (8192, 256)),
+        ("0.5.23", 90 * 1024, 1, (8192, 256)),
+        ("0.5.23", 160 * 1024 - 1, 4, (8192, 512)),
         ("0.5.23", 160 * 1024, 1, (16_384, 512)),
+        ("0.5.23", 160 * 1024, 4, (16_384, 512)),
     ],
 )
 def test_chunk_and_decode_graphs_go_by_the_memory_of_a_gpu(

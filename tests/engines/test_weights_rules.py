@@ -115,6 +115,22 @@ def test_dense_mlps_are_whole_where_the_class_does_that(model: str, whole: bool)
     assert (mlp.local == mlp.shape) is whole
 
 
+@pytest.mark.parametrize(
+    ("flags", "group", "whole"),
+    [
+        ({"mm_enable_dp_encoder": True}, "vision", True),
+        ({}, "vision", False),
+        ({"moe_a2a_backend": "deepep"}, "shared_expert", True),
+        ({"moe_a2a_backend": "none"}, "shared_expert", False),
+        ({}, "shared_expert", False),
+    ],
+)
+def test_groups_are_whole_on_each_rank_where_a_flag_says_so(flags: dict[str, Any], group: str, whole: bool) -> None:
+    """--mm-enable-dp-encoder keeps the tower of images whole, an all-to-all among experts the shared one."""
+    found = _weights(_model("qwen3.5-35b-a3b"), "sglang", tp_size=4, **flags)
+    assert all(line.local == line.shape for line in found.lines if line.group == group) is whole
+
+
 def test_draft_layers_of_modelopt_stay_in_16_bits_under_sglang() -> None:
     """vLLM leaves their projection of two hidden states alone in 16 bits."""
     model, drafting = (

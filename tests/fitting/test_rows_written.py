@@ -57,18 +57,20 @@ EVERY = (("16k", 20, "h200,b200,l40s"), ("64k", 8, "h100,rtx-4090"))
 
 @pytest.mark.parametrize("name", model_names())
 def test_no_engine_writes_what_check_warns_of(name: str, tmp_path: Path) -> None:
-    """Of every preset, the cheapest of each engine where one fits: one deployment, exit 0, and no finding, whether the
-    GPU and the length are said or not; what is set aside is what the plan of the same line says too.
+    """Of every preset, the cheapest of each engine where one fits, of long and of short requests by turns: one
+    deployment, exit 0, and no finding, whether the GPU and the length are said or not; what is set aside is what the
+    plan of the same line says too.
     """
-    for number, (length, count, gpus) in enumerate((*EVERY, *EVERY, *EVERY)):
+    for number, engine in enumerate(ENGINES, len(name)):
+        length, count, gpus = EVERY[number % 2]
         try:
             made = hybridcalc.fit(
-                name, length=length, concurrency=count, gpu=gpus, engine=list(ENGINES)[number // 2], top=1
+                name, length=length, concurrency=count, gpu=gpus, engine=engine, top=1
             ).deployments
         except HybridcalcError:
             continue
         for each in made:
-            form = ("kubernetes", "compose", "cmd")[(number + len(name)) % 3]
+            form = ("kubernetes", "compose", "cmd")[number % 3]
             path = tmp_path / f"{number}" / NAMES[form]
             path.parent.mkdir()
             if each.nodes > 1 and not fitting_of(each.engine).nodes.flags:

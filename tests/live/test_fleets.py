@@ -51,7 +51,7 @@ def labelled(text: str, labels: str) -> str:
 one_state = st.tuples(st.integers(1, K // S), st.integers(0, 4), st.integers(1, 9000))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(one_state, min_size=1, max_size=5), st.booleans())
 def test_ranks_and_replicas_are_judged_each(states: list[tuple[int, int, int]], ranks: bool) -> None:
     texts = [exported(PLAN, running, queued, 4, tokens) for running, queued, tokens in states]
@@ -76,7 +76,7 @@ def test_ranks_and_replicas_are_judged_each(states: list[tuple[int, int, int]], 
     assert len({(one["source"], one["name"]) for one in each}) == len(states)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(one_state, st.integers(0, 9), st.floats(0, 1), st.sampled_from(("capacity", "deferred")), st.integers(0, 9))
 def test_engines_beside_each_other_are_judged_apart(
     state: tuple[int, int, int], waiting: int, usage: float, reason: str, deferred: int

@@ -54,7 +54,7 @@ def exported(plan: Any, running: int, queued: int, held: float, tokens: int) -> 
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(("kimi-k3", "qwen3.5-397b-a17b", "nemotron-3-nano-30b-a3b", "qwen3.6-35b-a3b")),
     st.sampled_from((1, 2, 4, 8)),
@@ -98,7 +98,7 @@ def test_sglangs_pools_give_the_planners_verdict(
     assert found.plan.requests == again.requests
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(("qwen3-next-80b-a3b", "qwen3.6-35b-a3b", "granite-4.0-h-small")),
     st.floats(3.0, 60.0),

@@ -54,7 +54,7 @@ def agree(policy: Policy, brute: BruteForce, workload: list[Request], slots: int
         assert stretches == sorted((begin, len(path)) for path, begin in brute.stretches)
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(WORKLOADS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.sampled_from((3, 8, 10**6)))
 def test_extra_buffers_agree_with_the_brute_force(
     workload: list[Request], slots: int, grid: int, track: int, chunk: int
@@ -63,7 +63,7 @@ def test_extra_buffers_agree_with_the_brute_force(
     agree(policy, BruteForce("extra", slots, grid=grid, chunk=chunk, decode_grid=track * grid), workload, slots)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4)), st.integers(1, 3))
 def test_pages_agree_with_the_brute_force(
     workload: list[Request], slots: int, page: int, chunk: int, track: int
@@ -74,7 +74,7 @@ def test_pages_agree_with_the_brute_force(
     agree(policy, BruteForce("extra", slots, page=page, grid=grid, decode_grid=track * grid), workload, slots)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((3, 8, 10**6)), st.sampled_from((-1, 1, 2, 3)))
 def test_no_buffer_and_path_caps_agree_with_the_brute_force(
     workload: list[Request], slots: int, chunk: int, cap: int
@@ -83,7 +83,7 @@ def test_no_buffer_and_path_caps_agree_with_the_brute_force(
     agree(policy, BruteForce("ends", slots, chunk=chunk, cap=cap), workload, slots)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     WORKLOADS,
     st.integers(1, 6),
@@ -101,7 +101,7 @@ def test_align_mode_agrees_with_the_brute_force(
     agree(policy, brute, workload, slots)
 
 
-@settings(max_examples=600)
+@settings(max_examples=250)
 @given(WORKLOADS, st.integers(1, 6), st.integers(1, 4), st.booleans(), st.integers(0, 4), st.booleans())
 def test_nodes_of_long_requests_keep_their_own_runs_alone(
     workload: list[Request], slots: int, grid: int, paged: bool, shared: int, bounded: bool
@@ -122,14 +122,14 @@ def test_a_state_above_where_a_request_leaves_the_tree_is_gone_on_from_there() -
     agree(policy, brute, [Request(*each) for each in (*prompts, *last)], 4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((2, 3, 5)))
 def test_all_mode_agrees_with_the_brute_force(workload: list[Request], slots: int, block: int) -> None:
     policy = vllm_policy(block, every_block=True)
     agree(policy, BruteForce("all", slots, page=block, grid=block, decode_grid=block), workload, slots)
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(
     WORKLOADS,
     st.integers(1, 6),
@@ -192,7 +192,7 @@ def _leading(one: tuple[Any, ...], other: tuple[Any, ...]) -> Iterator[Any]:
         yield a
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(
     WORKLOADS,
     st.integers(1, 6),
@@ -220,7 +220,7 @@ def test_two_small_pools_agree_with_the_brute_force(
     agree(policy, brute, workload, slots, kv)
 
 
-@settings(max_examples=800)
+@settings(max_examples=300)
 @given(
     WORKLOADS,
     st.integers(0, 30),

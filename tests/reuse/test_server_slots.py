@@ -34,7 +34,7 @@ SERVERS = st.builds(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(WORKLOADS, st.integers(1, 4), SERVERS)
 def test_slots_agree_with_the_brute_force(workload: list[Request], slots: int, server: SlotServer) -> None:
     """What each request reuses, what each slot holds with its checkpoints, what is saved on the host, oldest first."""
@@ -63,7 +63,7 @@ def test_slots_agree_with_the_brute_force(workload: list[Request], slots: int, s
         assert cache.kv_held == sum(len(slot["tokens"]) for slot in brute.slots)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(WORKLOADS, st.integers(1, 4), st.integers(1, 4), SERVERS)
 def test_slots_of_requests_at_once_add_up(
     workload: list[Request], slots: int, running: int, server: SlotServer
