@@ -172,6 +172,11 @@ CONTRADICTIONS = {
 }  # fmt: skip
 
 
+def test_of_many_unknown_kinds_four_are_named() -> None:
+    config = small_config("Qwen3NextForCausalLM", 5, layer_types=["p", "q", "r", "s", "t"])
+    assert refusal_of(config).endswith("layer_types has unknown kinds 'p', 'q', 'r', 's'")
+
+
 @pytest.mark.parametrize(("config", "reason"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_fields_that_contradict_each_other_are_refused(config: dict[str, Any], reason: str) -> None:
     """A config is refused whole rather than half-read; the reason names the fields and their values."""

@@ -124,6 +124,14 @@ def test_a_ref_that_names_no_commit_is_refused(folder: Path, make: Callable[...,
     assert refusal.value.fix == "download acme/Qwen-Tuned again, or give a config.json or its folder"
 
 
+def test_the_nearest_three_names_are_told() -> None:
+    """Those that begin as what was typed, however many there are."""
+    with pytest.raises(ModelNotFound) as refusal:
+        load_model("qwen3.")
+    named = str(refusal.value.fix).partition("; ")[0].removeprefix("nearest: ").split(", ")
+    assert len(named) == 3 and all(name.startswith("qwen3.") for name in named)
+
+
 def test_a_snapshot_without_a_config_is_not_found(folder: Path) -> None:
     """A cache of weights alone, or of a download that was cut off."""
     (cache(folder, "acme/Qwen-Tuned", "0123", CONFIG) / "config.json").unlink()

@@ -234,6 +234,7 @@ def test_bytes_of_an_element(dtype: str, size: int) -> None:
     ("model", "names"),
     [
         ("ling-2.6-flash", ["BAILING_LINEAR_ATTN", "FLASH_ATTN_MLA"]),
+        ("ling-3.0-flash", ["FLASH_ATTN_MLA", "GDN_ATTN"]),
         (NEMOTRON, ["FLASH_ATTN", "MAMBA2_ATTN"]),
         (KIMI, ["FLASH_ATTN_MLA", "GDN_ATTN"]),
         ("jamba-1.5-mini", ["FLASH_ATTN", "MAMBA1_ATTN"]),
@@ -242,7 +243,7 @@ def test_bytes_of_an_element(dtype: str, size: int) -> None:
     ],
 )
 def test_backends_are_listed_by_name(model: str, names: list[str]) -> None:
-    """Those of attention and of states, sorted; Bailing's linear attention has a name of its own."""
+    """Those of attention and of states, sorted; Bailing's linear attention has a name of its own, its KDA not."""
     assert prepare(load_model(model), EngineArgs()).settled["attention_backends"] == names
 
 
