@@ -196,12 +196,23 @@ def test_a_weight_of_each_type_takes_its_bits() -> None:
 
 def test_numbers_of_every_width_are_read(tmp_path: Path) -> None:
     """Signed and unsigned from 8 to 64 bits, both floats, and a bool."""
-    held = {0: ("B", 200), 1: ("b", -3), 2: ("H", 60_000), 3: ("h", -300), 4: ("I", 2**31), 5: ("i", -70_000),
-            6: ("f", 0.5), 7: ("?", True), 10: ("Q", 2**40), 11: ("q", -(2**40)), 12: ("d", 0.1)}  # fmt: skip
+    held = {
+        0: ("B", 200),
+        1: ("b", -3),
+        2: ("H", 60_000),
+        3: ("h", -300),
+        4: ("I", 2**31),
+        5: ("i", -70_000),
+        6: ("f", 0.5),
+        7: ("?", True),
+        10: ("Q", 2**40),
+        11: ("q", -(2**40)),
+        12: ("d", 0.1),
+    }
     entries = b"".join(text(f"k{kind}") + pack(f"<I{code}", kind, number) for kind, (code, number) in held.items())
     path = tmp_path / "m.gguf"
-    path.write_bytes(pack("<4sIQQ", b"GGUF", 3, 0, len(held) + 1) + text("general.architecture")
-                     + pack("<I", 8) + text("llama") + entries)  # fmt: skip
+    named = text("general.architecture") + pack("<I", 8) + text("llama")
+    path.write_bytes(pack("<4sIQQ", b"GGUF", 3, 0, len(held) + 1) + named + entries)
     found = read_header(path).metadata
     assert {name: found[name] for name in found if name[0] == "k"} == {
         f"k{kind}": number for kind, (_, number) in held.items()
