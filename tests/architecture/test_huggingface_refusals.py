@@ -245,7 +245,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from([*FIELDS]), st.dictionaries(st.sampled_from(OPTIONAL), values, max_size=6))
 def test_any_values_in_the_fields_of_a_class_are_read_or_refused_in_one_line(
     architecture: str, fields: dict[str, Any]
@@ -269,7 +269,7 @@ def _fields_of(config: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     return [(table, key) for table in (config, *nested) for key in table]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from(REAL), st.data())
 def test_a_real_config_with_fields_dropped_or_retyped_is_read_or_refused_in_one_line(
     config: dict[str, Any], data: st.DataObject

@@ -15,7 +15,7 @@ from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
-MUTATIONS, PARTS = 20_000, 8
+MUTATIONS, PARTS = 8_000, 8
 INSERTED = (
     b"\n",
     b"\r",

