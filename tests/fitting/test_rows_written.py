@@ -64,9 +64,7 @@ def test_no_engine_writes_what_check_warns_of(name: str, tmp_path: Path) -> None
     for number, engine in enumerate(ENGINES, len(name)):
         length, count, gpus = EVERY[number % 2]
         try:
-            made = hybridcalc.fit(
-                name, length=length, concurrency=count, gpu=gpus, engine=engine, top=1
-            ).deployments
+            made = hybridcalc.fit(name, length=length, concurrency=count, gpu=gpus, engine=engine, top=1).deployments
         except HybridcalcError:
             continue
         for each in made:
