@@ -207,11 +207,12 @@ PACKED_ONES = {
 @pytest.mark.parametrize("dtype", sorted(PACKED_ONES))
 @pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0"])
 def test_packed_formats_are_for_heads_and_those_of_nvidia_for_its_kernels(dtype: str, capability: str) -> None:
-    """Latent rows are never packed; nvfp4 needs 10.x."""
+    """Latent rows are never packed, nvfp4 says so before there is a model; nvfp4 needs 10.x."""
     args = EngineArgs(kv_cache_dtype=dtype, gpu_capability=capability)
     with pytest.raises(Refusal) as caught:
         attention_backend(load_model(KIMI), args, rules_for(None)[0], "bfloat16")
-    assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC047")
+    stage = "create_engine_config" if dtype.startswith("nvfp4") else "initialize_model"
+    assert (caught.value.stage, caught.value.rule) == (stage, "HC047")
     assert caught.value.message.endswith("the latent rows of MLA are not packed")
     if dtype.startswith("nvfp4") and not capability.startswith("10."):
         with pytest.raises(Refusal, match=r"its kernels need compute capability 10\.x$"):
@@ -237,6 +238,9 @@ def test_bytes_of_an_element(dtype: str, size: int) -> None:
         ("ling-3.0-flash", ["FLASH_ATTN_MLA", "GDN_ATTN"]),
         (NEMOTRON, ["FLASH_ATTN", "MAMBA2_ATTN"]),
         (KIMI, ["FLASH_ATTN_MLA", "GDN_ATTN"]),
+        ("kimi-k3", ["FLASH_ATTN_MLA", "KIMI_K3_KDA"]),
+        ("glm-5.3-flash", ["DEEPSEEK_V32_INDEXER", "FLASHINFER_MLA_SPARSE_SM90", "GDN_ATTN", "KPOOL_TAIL"]),
+        ("inkling", ["FLASH_ATTN", "INKLING_SCONV_SWA"]),
         ("jamba-1.5-mini", ["FLASH_ATTN", "MAMBA1_ATTN"]),
         ("lfm2-1.2b", ["FLASH_ATTN", "SHORT_CONV_ATTN"]),
         ("llama-3-8b", ["FLASH_ATTN"]),
@@ -245,6 +249,35 @@ def test_bytes_of_an_element(dtype: str, size: int) -> None:
 def test_backends_are_listed_by_name(model: str, names: list[str]) -> None:
     """Those of attention and of states, sorted; Bailing's linear attention has a name of its own, its KDA not."""
     assert prepare(load_model(model), EngineArgs()).settled["attention_backends"] == names
+
+
+@pytest.mark.parametrize("model", [NEMOTRON, KIMI])
+def test_no_gpu_reads_the_kv_format_of_another_maker(model: str) -> None:
+    with pytest.raises(Refusal, match=r"fp8_inc does not start here: no backend on GPUs reads it$") as caught:
+        prepare(load_model(model), EngineArgs(kv_cache_dtype="fp8_inc"))
+    assert (caught.value.stage, str(caught.value.fix)) == ("initialize_model", "write --kv-cache-dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("model", "connector", "layout"),
+    [
+        (NEMOTRON, "OffloadingConnector", "LBHNC"),
+        (NEMOTRON, "NixlConnector", "LBHNC"),
+        (NEMOTRON, "SimpleCPUOffloadConnector", "LBNHC"),
+        (KIMI, "NixlConnector", "LBNHC"),
+        (KIMI, "OffloadingConnector", "LBHNC"),
+        ("mamba-2.8b", "OffloadingConnector", "LBHNC"),
+        (NEMOTRON, "HiSparseConnector", "BLHNC"),
+    ],
+)
+def test_a_connector_asks_for_a_layout(model: str, connector: str, layout: str) -> None:
+    """From 0.29 on, where nobody names one; those that move heads ask for none where rows are latent."""
+    args = EngineArgs(kv_transfer_config={"kv_connector": connector, "kv_role": "kv_both"}, max_model_len=4096)
+    assert prepare(load_model(model), args).layout == layout
+    assert prepare(load_model(model), replace(args, env={"VLLM_KV_CACHE_LAYOUT": "LBNHC"})).layout == "LBNHC"
+    before = replace(args, engine_version="0.28.0")
+    if connector not in ("HiSparseConnector",):
+        assert prepare(load_model(model), before).layout == "LBNHC"
 
 
 @pytest.mark.parametrize("release", ["0.28.0", "0.29.0"])
@@ -282,3 +315,4 @@ def test_kda_exports_states_where_flashkda_prefills(capability: str, head: int, 
     expected = 16 if capability != "8.0" and head == 128 and asked != "triton" else None
     assert checkpoint_grid(model, args, CLASSES[model.architecture], rules) == expected
     assert checkpoint_grid(load_model(KIMI), args, CLASSES["KimiLinearForCausalLM"], rules) is None
+    assert checkpoint_grid(model, replace(args, dtype="float16"), CLASSES[model.architecture], rules) is None

@@ -413,3 +413,12 @@ def test_another_training_of_a_model_may_have_another_longest_context() -> None:
     assert refusal("Qwen/Qwen3-235B-A22B-FP8", max_model_len=131072, tensor_parallel_size=4).rule == "HC051"
     ready = prepared("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", max_model_len=131072, tensor_parallel_size=4)
     assert ready.length == 131072
+
+
+@pytest.mark.parametrize("model", ["qwen3.6-27b", "falcon-h1-34b", "zamba2-7b", "lfm2-1.2b", "olmo-hybrid-7b"])
+def test_no_experts_are_shared_out_of_a_model_without(model: str) -> None:
+    args = EngineArgs(enable_expert_parallel=True)
+    with pytest.raises(Refusal, match=r"has no experts to share out$") as caught:
+        prepare(load_model(model), args)
+    assert (caught.value.stage, caught.value.flag) == ("create_engine_config", "--enable-expert-parallel")
+    assert prepare(load_model("qwen3.6-35b-a3b"), args).bytes_per_block > 0

@@ -45,7 +45,7 @@ def test_buckets_come_in_the_order_of_their_first_layers(
     layers: str, first: bool, drafts: int, expected: list[tuple[str, int]]
 ) -> None:
     """Falcon-H1 and Zamba2 register their attention first; draft layers join the full attention."""
-    assert list(buckets(layers, attention_first=first, draft_layers=drafts).items()) == expected
+    assert list(buckets(layers, attention_first=first, drafts={FULL: drafts}).items()) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc import load_model, vllm
+from hybridcalc import Architecture, load_model, vllm
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.packed import PackedLayers, packed_groups
-from hybridcalc.engines.vllm.pages import CONVOLUTION, EMBEDDED, FULL, LOCAL_CONVOLUTION, STATE, STATES, TAIL, WINDOW
+from hybridcalc.engines.vllm.pages import (
+    CONVOLUTION,
+    EMBEDDED,
+    EVERY_CONVOLUTION,
+    FULL,
+    LOCAL_CONVOLUTION,
+    STATE,
+    STATES,
+    TAIL,
+    WINDOW,
+)
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import NotModelled, Refusal
 
@@ -207,10 +217,48 @@ def test_inkling_keeps_convolutions_as_windows() -> None:
     [
         ({"tensor_parallel_size": 16}, Refusal, "tensor parallel size 16 is more than the 8 KV heads"),
         ({"dtype": "float16"}, Refusal, "convolution windows are kept in bfloat16 alone"),
-        (MTP, NotModelled, "drafts of Inkling's own layers are not modelled for vLLM"),
-        ({"disable_hybrid_kv_cache_manager": True}, NotModelled, "Inkling with --disable-hybrid-kv-cache-manager"),
+        (
+            {"disable_hybrid_kv_cache_manager": True},
+            Refusal,
+            "turns the hybrid manager off, which alone keeps windows of",
+        ),
     ],
 )
 def test_what_inkling_does_not_start_with(flags: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         prepare(INKLING, EngineArgs(**flags))
+
+
+@pytest.mark.parametrize(
+    ("drafts", "release", "local", "whole", "more"),
+    [(1, "0.33.0", 56, 11, 0), (3, "0.33.0", 57, 12, 2), (8, "0.33.0", 61, 13, 7), (8, "0.27.0", 61, 13, 0)],
+)
+def test_mtp_depths_of_inkling_join_its_layers(drafts: int, release: str, local: int, whole: int, more: int) -> None:
+    """Depths 0, 2, 4 to 7 are local: of 1, 3 and 8 drafts 1, 2 and 6, beside 55 local and 11 whole layers. From 0.28
+    on windows keep what several depths compute again.
+    """
+    spec = {"method": "mtp", "num_speculative_tokens": drafts}
+    ready = prepare(INKLING, EngineArgs(tensor_parallel_size=8, speculative_config=spec, engine_version=release))
+    layers = {kind: sum(g.layers for g in ready.groups if g.kind == kind) for kind in (WINDOW, FULL, CONVOLUTION)}
+    assert layers == {WINDOW: local, FULL: whole, CONVOLUTION: whole}
+    assert ready.held.retained == more
+
+
+def test_convolutions_of_the_same_heads_are_one_kind() -> None:
+    """Where local and whole layers have as many heads, their windows are alike."""
+    config = {
+        "architectures": ["InklingForConditionalGeneration"], "hidden_size": 4096, "num_hidden_layers": 12,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "sliding_window_size": 512,
+        "local_layer_ids": [layer for layer in range(12) if layer % 6 != 5], "sconv_kernel_size": 4,
+    }  # fmt: skip
+    model = Architecture.from_hf_config(config, name="inkling-12")
+    ready = prepare(model, EngineArgs(max_model_len=65536))
+    assert [(group.kind, group.layers) for group in ready.groups] == [
+        *[(EVERY_CONVOLUTION, 2)] * 6,
+        *[(WINDOW, 2)] * 5,
+        (FULL, 2),
+    ]
+    stages = prepare(model, EngineArgs(max_model_len=65536, pipeline_parallel_size=2)).stages
+    assert [sum(group.layers for group in own if group.kind == EVERY_CONVOLUTION) for own in stages] == [6, 6]
+    with pytest.raises(Refusal, match="inkling-12 has no MTP layers to draft with"):
+        prepare(model, EngineArgs(**MTP))

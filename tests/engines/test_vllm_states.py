@@ -4,7 +4,8 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm import EngineArgs, layer_state
-from hybridcalc.errors import HybridcalcError, InputError, ShardingError
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import HybridcalcError, InputError, Refusal, ShardingError
 
 
 def test_a_model_without_a_state_is_refused() -> None:
@@ -24,6 +25,25 @@ def test_linear_attention_heads_are_floored_not_checked() -> None:
     """vLLM's linear attention takes H // T without asking whether it divides."""
     (state,) = layer_state(load_model("ling-2.6-flash"), EngineArgs(tensor_parallel_size=3))
     assert state.shape == (10, 128, 128)
+
+
+def test_plamo_2_has_no_rows_for_drafts() -> None:
+    """Its class asks for the window alone, however many tokens are drafted."""
+    drafting = EngineArgs(
+        engine_version="0.26.0",
+        speculative_config={"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
+    )
+    window, _ = layer_state(load_model("plamo-2-1b"), drafting)
+    assert window.shape[0] == 3
+
+
+@pytest.mark.parametrize(("release", "stage"), [("0.19.0", "create_engine_config"), ("0.20.0", "initialize_model")])
+def test_states_were_shared_out_before_there_was_a_model(release: str, stage: str) -> None:
+    """Before 0.20 the configuration sized the block, and asserted what the layers assert after it."""
+    args = EngineArgs(tensor_parallel_size=6, engine_version=release)
+    with pytest.raises(Refusal, match=r"^tensor parallel size 6 does not divide 10,240$") as caught:
+        prepare(load_model("qwen3.5-27b"), args)
+    assert caught.value.stage == stage
 
 
 def test_a_float16_kda_state_is_refused() -> None:

@@ -218,7 +218,10 @@ def check_configuration(
             f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
         )
 
-    _check_balancing(args)
+    if args.enable_expert_parallel or args.enable_eplb or args.redundant_experts:
+        from hybridcalc.engines.vllm.experts import check_balancing
+
+        check_balancing(model, args)
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
         raise _refusal(
@@ -313,21 +316,6 @@ def context_parallel_sizes(model: Architecture, tp: int) -> list[int]:
     return [size for size in divisors(tp) if size == 1 or (size <= tp // heads.kv_heads and queries % size == 0)]
 
 
-def _check_balancing(args: EngineArgs) -> None:
-    """Raise Refusal for copies of experts without what shares them out."""
-    if args.redundant_experts and not args.enable_eplb:
-        raise _refusal(
-            "HC049",
-            f"{args.redundant_experts:,} redundant experts need EPLB",
-            "add --enable-eplb, or leave num_redundant_experts out",
-            "--eplb-config",
-        )
-    if args.enable_eplb and not args.enable_expert_parallel:
-        raise _refusal("HC049", "EPLB needs expert parallelism", "add --enable-expert-parallel", "--enable-eplb")
-    if args.enable_eplb and args.tensor_parallel_size * args.data_parallel_size == 1:
-        raise _refusal("HC049", "EPLB needs several tp or dp ranks", "leave it out on one rank", "--enable-eplb")
-
-
 def model_length(model: Architecture, args: EngineArgs) -> int:
     """max_model_len as given, or the model's own, or what the engine assumes of a config that names none."""
     if args.max_model_len is not None and args.max_model_len != AUTO_FIT:
@@ -372,7 +360,9 @@ def load(
             state = layer_state(model, args if taken else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
             fix = ranks_that_divide(model)
-            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
+            sized_first = rules.least_block and error.total != getattr(model.state, "n_groups", 0)
+            stage = "create_engine_config" if sized_first else "initialize_model"
+            raise Refusal(error.message, stage=stage, rule="HC050", fix=fix) from None
         _check_experts(model, args)
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block

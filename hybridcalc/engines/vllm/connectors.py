@@ -9,8 +9,10 @@ not know it. Mirrors vLLM config/vllm.py, SupportsHMA of distributed/kv_transfer
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import EngineArgs
+from hybridcalc.engines.vllm.layers import PURE_STATE_LAYOUTS, Backend
 from hybridcalc.engines.vllm.releases import RuleSet
 
 MOST_CONNECTORS = 64
@@ -29,6 +31,25 @@ KEEP_HYBRIDS = {
     "HiSparseConnector": "0.30.0", "UMBPStoreConnector": "0.33.0",
 }  # fmt: skip
 """Those that keep them, and the oldest release where they do; of any other nothing is known here."""
+
+HEADS_FIRST, BLOCKS_FIRST = "LBHNC", "BLHNC"
+LAYOUTS = {
+    "NixlConnector": HEADS_FIRST, "NixlPullConnector": HEADS_FIRST, "NixlPushConnector": HEADS_FIRST,
+    "MooncakeConnector": HEADS_FIRST, OFFLOADING: HEADS_FIRST, "HiSparseConnector": BLOCKS_FIRST,
+}  # fmt: skip
+"""Connectors -> the cache layout that they ask for, which is taken where every cache can be kept in it."""
+OF_PLAIN_HEADS = ("NixlConnector", "NixlPullConnector", "NixlPushConnector", "MooncakeConnector")
+"""Those that ask for none where rows are latent."""
+
+
+def layout_of(model: Architecture, args: EngineArgs, rules: RuleSet, backend: Backend | None) -> str | None:
+    """The cache layout that a connector brings about; None where the backend's default stays."""
+    if not rules.layouts_refused or "VLLM_KV_CACHE_LAYOUT" in args.env:
+        return None
+    taken = backend.layouts if backend is not None else PURE_STATE_LAYOUTS
+    latent = isinstance(model.attention, LatentKV)
+    asked = {LAYOUTS.get(name) for name in connectors(args) if not (latent and name in OF_PLAIN_HEADS)}
+    return next((layout for layout in sorted(asked - {None}, key=str) if layout in taken), None)
 
 
 def connectors(args: EngineArgs) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class ModelClass(NamedTuple):
 
     ``first`` and ``last`` bound the releases that have it ("" where no known release lies beyond). ``attention_first``:
     its attention layers register before its recurrent ones. ``caches_all``: 0.22.1 can keep a state at every block.
-    ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer.
+    ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer;
+    ``without_draft_rows``: they add none.
     ``checkpoint``: the prefill kernel that exports states between blocks, by its name in ``checkpoints`` of a release
     ("" for none). ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype; ``keeps_records``: one that
     keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
@@ -43,7 +44,8 @@ class ModelClass(NamedTuple):
     ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
     ``indexed``: it may keep an index beside attention; ``embedded_state``: and a state of n-gram embeddings.
     ``fp8_on_blackwell``: auto is fp8 for its KV on compute capability 10.x, in the releases that say so.
-    ``conv_windows``: convolutions are kept as windows of a few tokens, not as states.
+    ``conv_windows``: convolutions are kept as windows of a few tokens, not as states. ``state_backend``: its own, where
+    that is not the family's; ``beside``: backends of other caches.
     """
 
     first: str = ""
@@ -51,6 +53,7 @@ class ModelClass(NamedTuple):
     attention_first: bool = False
     caches_all: bool = False
     class_omits_drafts: bool = False
+    without_draft_rows: bool = False
     checkpoint: str = ""
     state_dtype_obeyed: bool = False
     keeps_records: bool = False
@@ -63,12 +66,18 @@ class ModelClass(NamedTuple):
     embedded_state: bool = False
     fp8_on_blackwell: bool = False
     conv_windows: bool = False
+    state_backend: str = ""
+    beside: tuple[str, ...] = ()
 
 
 _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
 _MAMBA1 = ModelClass(caches_all=True, default_chunk=True)
 _QWEN = ModelClass(checkpoint="gdn", mtp_layers=1)
-_GLM = ModelClass(first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1, indexed=True, fp8_on_blackwell=True)
+_GLM = ModelClass(
+    first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1, indexed=True, fp8_on_blackwell=True,
+    beside=("DEEPSEEK_V32_INDEXER", "KPOOL_TAIL"),
+)  # fmt: skip
+_INKLING = ModelClass(first="0.26.0", conv_windows=True, beside=("INKLING_SCONV_SWA",))
 _QWEN4 = _QWEN._replace(first="0.29.0", indexed=True, embedded_state=True)
 
 CLASSES: dict[str, ModelClass] = {
@@ -84,7 +93,7 @@ CLASSES: dict[str, ModelClass] = {
     "MambaForCausalLM": _MAMBA1,
     "FalconMambaForCausalLM": _MAMBA1,
     "JambaForCausalLM": _MAMBA1,
-    "Plamo2ForCausalLM": ModelClass(last="0.26.0", ignores_window=True),
+    "Plamo2ForCausalLM": ModelClass(last="0.26.0", ignores_window=True, without_draft_rows=True),
     "Qwen3NextForCausalLM": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
@@ -92,17 +101,22 @@ CLASSES: dict[str, ModelClass] = {
     "Qwen3_5MoeForCausalLM": _QWEN._replace(first="0.27.0", mtp_first="0.28.0"),
     "Qwen4ExpForConditionalGeneration": _QWEN4,
     "Qwen4ExpForCausalLM": _QWEN4,
-    "InklingForConditionalGeneration": ModelClass(first="0.26.0", conv_windows=True, mtp_layers=8),
-    "InklingForCausalLM": ModelClass(first="0.26.0", conv_windows=True, mtp_layers=8),
+    "InklingForConditionalGeneration": _INKLING,
+    "InklingForCausalLM": _INKLING,
     "OlmoHybridForCausalLM": ModelClass(),
     "Qwen3ForCausalLM": ModelClass(ignores_window=True),
     "KimiLinearForCausalLM": ModelClass(),
     "KimiK3ForConditionalGeneration": ModelClass(
-        first="0.27.0", checkpoint="kda", state_dtype_obeyed=True, keeps_records=True, mtp_layers=1, runner_v2=True
+        first="0.27.0",
+        checkpoint="kda",
+        state_dtype_obeyed=True,
+        keeps_records=True,
+        runner_v2=True,
+        state_backend="KIMI_K3_KDA",
     ),
     "Glm5NextForConditionalGeneration": _GLM,
     "Glm5NextForCausalLM": _GLM,
-    "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1, mtp_first="0.26.0"),
+    "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1, mtp_first="0.26.0", state_backend="BAILING_LINEAR_ATTN"),
     "BailingMoeV3ForCausalLM": ModelClass(first="0.28.0", mtp_layers=1),
     "MiniMaxForCausalLM": ModelClass(last="0.23.0"),
     "MiniMaxText01ForCausalLM": ModelClass(last="0.23.0"),

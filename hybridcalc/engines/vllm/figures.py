@@ -78,8 +78,8 @@ class Figures(SharedFigures):
 
     @property
     def group_sizes(self) -> list[int]:
-        """Layers of each group, on the stage with the largest blocks."""
-        return [group.layers for group in self.ready.groups]
+        """Layers of each group, on the stage with the largest blocks; two caches of a layer are two."""
+        return [group.names for group in self.ready.groups]
 
     @property
     def bytes_per_block(self) -> int:

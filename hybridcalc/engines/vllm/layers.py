@@ -142,6 +142,14 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
             )
         return _named(name, args)
     major, kv = args.capability[0], args.kv_cache_dtype
+    if kv == "fp8_inc":
+        raise Refusal(
+            "--kv-cache-dtype fp8_inc does not start here: no backend on GPUs reads it",
+            stage="initialize_model",
+            rule="HC047",
+            fix=Write("--kv-cache-dtype", "fp8"),
+            flag="--kv-cache-dtype",
+        )
     if kv in PACKED:
         if PACKED[kv].backend == "TURBOQUANT" and model.state is None:  # pages of two sizes
             lacking = f"--kv-cache-dtype {kv} of {model.name}, whose two layers at either end keep their own dtype,"
@@ -151,7 +159,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
             why = "the latent rows of MLA are not packed" if latent else "its kernels need compute capability 10.x"
             raise Refusal(
                 f"--kv-cache-dtype {kv} does not start here: {why}",
-                stage="initialize_model",
+                stage="create_engine_config" if latent and PACKED[kv].capability else "initialize_model",
                 rule="HC047",
                 fix=Write("--kv-cache-dtype", "fp8"),
                 flag="--kv-cache-dtype",
@@ -198,13 +206,11 @@ def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet) ->
     return Backend("FLASHMLA_SPARSE", 64, layouts)
 
 
-def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs) -> list[str]:
-    """Names of the attention and the state backend, sorted, as the engine lists them."""
-    names = [backend.name] if backend is not None else []
+def backend_names(model: Architecture, backend: Backend | None, kind: ModelClass) -> list[str]:
+    """Names of the attention and the state backend and of what the class keeps beside, sorted as the engine does."""
+    names = [*kind.beside, *((backend.name,) if backend is not None else ())]
     if model.state is not None:
-        name = family_rule(model).backend
-        bailing = name == "LINEAR_ATTN" and model.architecture.startswith("Bailing")
-        names.append("BAILING_LINEAR_ATTN" if bailing else name)
+        names.append(kind.state_backend or family_rule(model).backend)
     return sorted(names)
 
 
@@ -269,13 +275,18 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
         raise NotModelled(f"{model.name} has no recurrent layer: it keeps no state")
     rule, release = family_rule(model), rules_for(args.engine_version)[0]
     conv_dtype, ssm_dtype = _dtypes(model, args, release)
-    layer = rule.layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
+    layer = rule.layer(model.state, args.tensor_parallel_size, draft_rows(model, args), release)
     turned = release.conv_layout_switch and args.env.get("VLLM_SSM_CONV_STATE_LAYOUT") == "DS"
     tensors = [StateTensor(window[::-1] if turned else window, conv_dtype) for window in layer.windows]
     if layer.temporal:
         tensors.append(StateTensor(layer.temporal, ssm_dtype if rule.ssm_dtype else conv_dtype))
     recovered = records(model, args, release) if CLASSES.get(model.architecture, ModelClass()).keeps_records else ()
     return (*tensors, *_replay_rings(model, args), *recovered)
+
+
+def draft_rows(model: Architecture, args: EngineArgs) -> int:
+    """Draft tokens that a layer of the class has rows for."""
+    return 0 if CLASSES.get(model.architecture, ModelClass()).without_draft_rows else args.num_speculative_tokens
 
 
 def records(model: Architecture, args: EngineArgs, rules: RuleSet) -> tuple[StateTensor, ...]:
@@ -297,7 +308,7 @@ def state_parts(model: Architecture, args: EngineArgs, tensors: tuple[StateTenso
     """Bytes of one layer's convolution windows, and of its temporal state; rings of ReplaySSM are in neither."""
     assert model.state is not None  # noqa: S101  (who has tensors of a state has a state)
     release = rules_for(args.engine_version)[0]
-    layer = family_rule(model).layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
+    layer = family_rule(model).layer(model.state, args.tensor_parallel_size, draft_rows(model, args), release)
     windows = len(layer.windows)
     temporal = tensors[windows].bytes if layer.temporal else 0
     return sum(tensor.bytes for tensor in tensors[:windows]), temporal

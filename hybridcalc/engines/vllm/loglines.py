@@ -136,3 +136,11 @@ def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
         told = tuple(spans) if ready.rules.groups_in_round else spans
         lines += [f"kv cache group sizes {told}", f"kv lcm block sizes {sizing.scheduler_block}"]
     return lines
+
+
+def printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int) -> int:
+    """The log's "GPU KV cache size": a length times the concurrency, before 0.20.2 the share of a group."""
+    if not ready.rules.tokens_of_pool:
+        return int(blocks / per_request * length)
+    shortest = min(group.block for group in ready.groups)
+    return blocks // len(ready.groups) * shortest * ready.args.decode_context_parallel_size

@@ -207,7 +207,8 @@ def packed_groups(caches: Sequence[PackedLayers]) -> tuple[Group, ...]:
         parts, page = ceil(cache.layers / repeats), sum(cache.pages)
         if cache.kind in (*STATES, TAIL):
             parts = max(parts, ceil(cache.layers / max(widest // page, 1)))
-        groups += [Group(cache.kind, len(range(part, cache.layers, parts)), cache.block, page) for part in range(parts)]
+        own = [len(range(part, cache.layers, parts)) for part in range(parts)]
+        groups += [Group(cache.kind, layers, cache.block, page, len(cache.pages)) for layers in own]
     return tuple(groups)
 
 
@@ -240,7 +241,7 @@ def glm_groups(caches: Sequence[PackedLayers], index_bytes: int, stages: Sequenc
         parts = max(parts, ceil(states / attention) if states else 0)
     held = [Group(STATE, len(range(p, state.layers, parts)), state.block, sum(state.pages)) for p in range(parts)]
     return (
-        Group(FULL, full.layers, full.block, sum(full.pages)),
+        Group(FULL, full.layers, full.block, sum(full.pages), len(full.pages)),
         Group(TAIL, tail.layers, tail.block, index_bytes),
         *held,
     )

@@ -32,6 +32,7 @@ beside attention, groups of pages that differ; in drafts.py: draft layers. KV fo
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, lcm
@@ -112,7 +113,8 @@ def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) 
 def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules: RuleSet) -> int | None:
     """Tokens between the states that prefill can export; None where it exports none, 1 for anywhere.
 
-    GDN on the FlashInfer kernel: 64. KDA on FlashKDA (a bounded gate, which Kimi-K3 has): 16. Mamba2: anywhere.
+    GDN on the FlashInfer kernel: 64. KDA on FlashKDA (a bounded gate, which Kimi-K3 has) in bfloat16: 16. Mamba2:
+    anywhere.
     """
     if kind.checkpoint not in rules.checkpoints:
         return None
@@ -129,7 +131,8 @@ def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rul
     if kind.checkpoint.split()[0] == "kda":
         asked = args.kda_prefill_backend or "auto"
         runs = major in (9, 10, 12) and recurrence.k_dim == 128 and asked in ("auto", "flashkda")
-        return KDA_GRID if runs else None
+        dtype = model.model_dtype if args.dtype == "auto" else args.dtype
+        return KDA_GRID if runs and dtype == "bfloat16" else None
     return None
 
 
@@ -227,12 +230,14 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
 FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"
 EMBEDDED, DRAFT, DRAFT_WINDOW = "state of n-gram embeddings", "draft model", "window of the draft model"
 CONVOLUTION, LOCAL_CONVOLUTION = "convolution window", "convolution window of local layers"
+EVERY_CONVOLUTION = "convolution window of all layers"
 LETTERS = {
     FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS,
     EMBEDDED: "", DRAFT: "", DRAFT_WINDOW: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
+    EVERY_CONVOLUTION: FULL_ATTENTION_LETTERS + WINDOW_LETTERS,
 }  # fmt: skip
 STATES = (STATE, EMBEDDED)
-WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION, DRAFT_WINDOW)
+WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION, EVERY_CONVOLUTION, DRAFT_WINDOW)
 DRAFTS = (DRAFT, DRAFT_WINDOW)
 SHARED_OUT = (FULL, DRAFT)
 """Kinds of which ranks of context parallelism keep a share of the tokens each."""
@@ -241,19 +246,25 @@ WHOLE = (*STATES, TAIL)
 
 
 class Group(NamedTuple):
-    """Layers that share a block table: what they keep, how many they are, the tokens of one block, and the bytes that a
-    layer has in it.
+    """Layers that share a block table: what they keep, how many they are, the tokens of one block, the bytes that a
+    layer has in it, and in how many caches.
     """
 
     kind: str
     layers: int
     block: int
     page: int = 0
+    caches: int = 1
 
     @property
     def bytes(self) -> int:
         """What its layers have of a block."""
         return self.layers * self.page
+
+    @property
+    def names(self) -> int:
+        """Its caches, each of which the engine has a layer's name for."""
+        return self.layers * self.caches
 
     def span(self, dcp: int) -> int:
         """Tokens that a block stands for, on all ranks of context parallelism."""
@@ -274,7 +285,7 @@ class Padding(NamedTuple):
 
 class Residency(NamedTuple):
     """What decides the blocks of a request: cache mode, S, C, context-parallel ranks, window, tokens in flight, and the
-    windows of a convolution and of a draft model.
+    windows of a convolution and of a draft model; ``retained``: tokens that windows keep beside, for drafts.
     """
 
     mode: str
@@ -285,14 +296,15 @@ class Residency(NamedTuple):
     in_flight_tokens: int
     kernel: int = 0
     draft_window: int = 0
+    retained: int = 0
 
     def window_of(self, kind: str) -> int:
         """The window of a kind of layers, in tokens."""
         return {WINDOW: self.window, DRAFT_WINDOW: self.draft_window}.get(kind, self.kernel)
 
 
-def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[str, int]:
-    """Layers of each kind, in the order in which the engine meets the first of each; drafts join full attention.
+def buckets(layers: str, *, attention_first: bool, drafts: Mapping[str, int]) -> dict[str, int]:
+    """Layers of each kind, in the order in which the engine meets the first of each, and those that ``drafts`` add.
 
     A layer that holds both (``b``, ``v``) registers its recurrent part first unless the class says otherwise.
     """
@@ -306,9 +318,7 @@ def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[st
     if not attention_first:
         kinds.sort(key=first_layer)  # stable: a layer that holds both keeps the order above
     found = {kind: counts[kind] for kind in kinds}
-    if draft_layers:
-        found[FULL] = found.get(FULL, 0) + draft_layers
-    return found
+    return found | {kind: found.get(kind, 0) + count for kind, count in drafts.items() if count}
 
 
 def form_groups(
@@ -341,7 +351,8 @@ def blocks_held(group: Group, length: int, held: Residency) -> int:
     if group.kind == TAIL:
         return 1
     if group.kind in WINDOWS:
-        return blocks_for(min(held.window_of(group.kind) - 1 + held.in_flight_tokens, length), group.block) + 1
+        behind = held.window_of(group.kind) - 1 + held.retained
+        return blocks_for(min(behind + held.in_flight_tokens, length), group.block) + 1
     return blocks_for(blocks_for(length, held.dcp), group.block)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.answer import own
 from hybridcalc.engines.arguments import Last
-from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, loglines
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, check_arguments, check_together, loglines, runner
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_choices,
@@ -46,7 +46,6 @@ from hybridcalc.engines.vllm.pages import (
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
-from hybridcalc.engines.vllm.runner import batches_in_flight, check_stages, on_runner_v2, on_stages, stage_bounds
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas import blocks_for, divisors
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -93,7 +92,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    on_v2 = on_runner_v2(args, rules, kind, states=original.state is not None, mode=mode)
+    on_v2 = runner.on_runner_v2(args, rules, kind, states=original.state is not None, mode=mode)
     check_configuration(model, args, rules, kind, model_dtype=model_dtype, caching=caching, mode=mode, on_v2=on_v2)
     length = model_length(model, args)
     settled |= {
@@ -107,12 +106,12 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "group_sizes": [],
         "max_model_len": length,
     }
-    backend = attention_backend(model, args, rules, model_dtype)
+    backend = windows.BACKEND if kind.conv_windows else attention_backend(model, args, rules, model_dtype)
     if kind.indexed:
         backend, index = packed.checked(model, args, rules, backend, index)
     state, state_bytes = load(model, args, rules, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
-    settled["attention_backends"] = backend_names(model, backend, args)
+    settled["attention_backends"] = backend_names(model, backend, kind)
     check_state_dtype(model, args, rules)
     embedded = sum(tensor.bytes for tensor in packed.embedding_state(model, args)) if kind.embedded_state else 0
     pages = resolve_pages(
@@ -150,6 +149,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         from hybridcalc.engines.vllm import connectors
 
         off = connectors.without_hybrids(args, rules)
+        layout = connectors.layout_of(model, args, rules, backend) or layout
     if off is not None and state and backend is not None:
         raise Refusal(
             f"{off.what} turns the hybrid manager off, which alone keeps states beside attention",
@@ -159,17 +159,18 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         )
     whole_kv = kind.ignores_window or (off is not None and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers
-    layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
+    drafted = windows.drafts_of(original, args, draft_layers) if kind.conv_windows else {FULL: draft_layers}
+    layers = buckets(letters, attention_first=kind.attention_first, drafts=drafted)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
-    bounds, draft_window = stage_bounds(len(letters), args), 0
+    bounds, draft_window = runner.stage_bounds(len(letters), args), 0
     page, unit = pages.page if backend is not None else state_bytes, 1
     if index is not None and backend is not None and state:
         whole = packed.groups_of(model, args, rules, pages, index, layers, letters, bounds)
         unit = packed.stride_unit(index, backend, pages, rules)
         paddings: tuple[Padding, ...] = ()
     elif kind.conv_windows:
-        windows.check(original, args, model_dtype, draft_layers, off.what if off is not None else "")
+        windows.check(original, args, model_dtype, off.what if off is not None else "")
         whole, paddings = windows.groups_of(original, args, layers, DTYPE_BYTES[model_dtype])
         longest = max(group.block for group in whole if group.kind in layers)
         pages = pages._replace(block=longest, page=whole[0].page, attention_page=whole[0].page)
@@ -180,8 +181,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         draft_window = drafts.window_of(args)
     else:
         whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
-    stages = on_stages(whole, letters, draft_layers, bounds)
-    check_stages(stages, cached=caching and not rules.least_block, model=model.name)
+    stages = runner.on_stages(whole, letters, drafted, bounds)
+    runner.check_stages(stages, cached=caching and not rules.least_block, model=model.name)
     groups = max(stages, key=_block_bytes)
     if rules.layout_line:
         log.append(loglines.layout(layout))
@@ -195,18 +196,19 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         checkpoints=int(checkpoint_grid(model, args, kind, rules) is not None),
         dcp=args.decode_context_parallel_size,
         window=model.window or 0,
-        in_flight_tokens=batches_in_flight(args, rules, on_v2=on_v2) * args.batched_tokens,
+        in_flight_tokens=runner.batches_in_flight(args, rules, on_v2=on_v2) * args.batched_tokens,
         kernel=windows.kernel_of(original) if kind.conv_windows else 0,
         draft_window=draft_window,
+        retained=runner.tokens_retained(args, rules, draft_layers),
     )
     if len(stages) > 1:
         settled |= {
             "stages": [list(bound) for bound in bounds],
-            "group_sizes_per_stage": [[group.layers for group in own] for own in stages],
+            "group_sizes_per_stage": [[group.names for group in own] for own in stages],
             "bytes_per_block_per_stage": [_block_bytes(own, unit) for own in stages],
         }
     settled |= {
-        "group_sizes": [group.layers for group in whole],
+        "group_sizes": [group.names for group in whole],
         "num_groups": len(whole),
         "bytes_per_block": bytes_per_block,
         "layout": layout,
@@ -374,7 +376,7 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     dcp = args.decode_context_parallel_size
     spans = [group.span(dcp) for group in ready.groups if group.kind != TAIL]
     whole = lcm(*spans)
-    tokens = _printed_tokens(ready, blocks, length, per_request)
+    tokens = loglines.printed_tokens(ready, blocks, length, per_request)
     sizing = Sizing(available_bytes, blocks, length, per_request, tokens, whole, whole, whole)
     after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
 
@@ -413,14 +415,6 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
         sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
     _check_retention(ready, sizing)
     return sizing
-
-
-def _printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int) -> int:
-    """The log's "GPU KV cache size": a length times the concurrency, before 0.20.2 the share of a group."""
-    if not ready.rules.tokens_of_pool:
-        return int(blocks / per_request * length)
-    shortest = min(group.block for group in ready.groups)
-    return blocks // len(ready.groups) * shortest * ready.args.decode_context_parallel_size
 
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:

@@ -45,7 +45,7 @@ class RuleSet(NamedTuple):
     cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot;
     ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
     ``events_without_hybrids``: KV events do; ``in_flight_batches``: windows hold the blocks of every batch in
-    flight, not of one.
+    flight, not of one; ``windows_retain_drafts``: and what MTP of several depths computes again.
     Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
@@ -106,6 +106,7 @@ class RuleSet(NamedTuple):
     connectors_opt_in: bool = True
     events_without_hybrids: bool = True
     in_flight_batches: bool = False
+    windows_retain_drafts: bool = False
     utilization_percent: int = 90
     graphs_charged: bool = False
     batch_16k: bool = False
@@ -182,6 +183,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.28.0", "one_capacity_line", True, UTILS),
     Change("0.28.0", "drafts_apart", True, f"{UTILS} unify_kv_cache_spec_page_size"),
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
+    Change("0.28.0", "windows_retain_drafts", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
     Change("0.28.0", "batch_16k", True, f"{ARGS} get_batch_defaults"),
     Change("0.28.0", RECORDED, True, RESULTS),
     Change("0.29.0", "null_block_reserved", True, PLANNING),

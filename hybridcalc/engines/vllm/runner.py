@@ -9,11 +9,12 @@ v1/core/kv_cache_planning.py _project_kv_cache_groups_to_worker.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate
 
 from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
-from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, STATES, TAIL, Group
+from hybridcalc.engines.vllm.pages import DRAFTS, LETTERS, STATES, Group
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal
 
@@ -62,6 +63,14 @@ def batches_in_flight(args: EngineArgs, rules: RuleSet, *, on_v2: bool) -> int:
     return 2 if stages == 1 and not on_host else stages
 
 
+def tokens_retained(args: EngineArgs, rules: RuleSet, draft_layers: int) -> int:
+    """Tokens behind a window that MTP of several depths may compute again. Source: vLLM config/vllm.py
+    num_prefill_lookahead_tokens.
+    """
+    several = args.speculative_method == "mtp" and min(draft_layers, args.num_speculative_tokens) > 1
+    return args.num_speculative_tokens - 1 if several and rules.windows_retain_drafts else 0
+
+
 def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
     """First layer and the one after the last of each pipeline stage.
 
@@ -84,9 +93,9 @@ def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
 
 
 def on_stages(
-    groups: tuple[Group, ...], letters: str, draft_layers: int, bounds: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...], letters: str, drafts: Mapping[str, int], bounds: tuple[tuple[int, int], ...]
 ) -> tuple[tuple[Group, ...], ...]:
-    """What each pipeline stage has of the groups; draft layers lie on the last."""
+    """What each pipeline stage has of the groups; layers that ``drafts`` add lie on the last."""
     if len(bounds) == 1:
         return (groups,)
     found = list[tuple[Group, ...]]()
@@ -96,7 +105,8 @@ def on_stages(
         for group in groups:
             held = [at for at, letter in enumerate(letters) if letter in LETTERS[group.kind]]
             before, upto = sum(at < first for at in held), sum(at < end for at in held)
-            upto += draft_layers if last and group.kind in (FULL, TAIL) else 0
+            for kind, count in drafts.items() if last else ():
+                upto += count if set(LETTERS[kind]) <= set(LETTERS[group.kind]) else 0
             if group.kind in DRAFTS:
                 own.append(group if last else group._replace(layers=0))
                 continue
