@@ -251,6 +251,22 @@ def test_backends_are_listed_by_name(model: str, names: list[str]) -> None:
     assert prepare(load_model(model), EngineArgs()).settled["attention_backends"] == names
 
 
+@pytest.mark.parametrize(("block", "name"), [(None, "FLASHINFER_MLA"), (64, "FLASHINFER_MLA"), (48, "TRITON_MLA")])
+def test_a_block_that_one_backend_does_not_read_gets_another(block: int | None, name: str) -> None:
+    """Latent rows on compute capability 10.x: FlashInfer's kernels take multiples of 32, Triton's of 16."""
+    args = EngineArgs(block_size=block, gpu_capability="10.0", tensor_parallel_size=4)
+    assert name in prepare(load_model(KIMI), args).settled["attention_backends"]
+
+
+@pytest.mark.parametrize("model", ["falcon-h1-34b", "zamba2-7b", KIMI])
+def test_turboquant_wants_layers_of_plain_attention(model: str) -> None:
+    """Layers that hold a state as well are not counted, nor latent rows."""
+    with pytest.raises(Refusal, match=r"turboquant_k8v4 finds no layer of plain attention alone$") as caught:
+        prepare(load_model(model), EngineArgs(kv_cache_dtype="turboquant_k8v4"))
+    assert caught.value.stage == "create_engine_config"
+    assert prepare(load_model("qwen3-next-80b-a3b"), EngineArgs(kv_cache_dtype="turboquant_k8v4")).kv_bytes
+
+
 @pytest.mark.parametrize("model", [NEMOTRON, KIMI])
 def test_no_gpu_reads_the_kv_format_of_another_maker(model: str) -> None:
     with pytest.raises(Refusal, match=r"fp8_inc does not start here: no backend on GPUs reads it$") as caught:

@@ -19,11 +19,11 @@ from hybridcalc.engines.vllm.pages import (
     Group,
     Residency,
     blocks_held,
-    buckets,
     form_groups,
     table_row,
 )
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.runner import buckets
 from hybridcalc.errors import NotModelled
 
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from hybridcalc.architecture import Architecture, GroupedQueryKV
+from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import plain
 from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
+from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
 from hybridcalc.formulas import divisors
 
 MOST_DRAFTS = 1024
@@ -240,6 +240,14 @@ def check_configuration(
             "HC049",
             f"--kv-cache-dtype {args.kv_cache_dtype} does not lie beside states in this release",
             f"write auto, or {with_release(first)}",
+            "--kv-cache-dtype",
+        )
+    unlisted = isinstance(model.attention, LatentKV) or not set("aw") & set(model.layers)
+    if args.kv_cache_dtype.startswith("turboquant") and model.state is not None and unlisted:
+        raise _refusal(
+            "HC049",
+            f"--kv-cache-dtype {args.kv_cache_dtype} finds no layer of plain attention alone",
+            Write("--kv-cache-dtype", "fp8"),
             "--kv-cache-dtype",
         )
     float32 = family_rule(model).float32 if model.state is not None else ""

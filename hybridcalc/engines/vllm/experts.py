@@ -26,7 +26,8 @@ def check_balancing(model: Architecture, args: EngineArgs) -> None:
     if args.enable_eplb and args.tensor_parallel_size * args.data_parallel_size == 1:
         _refuse("EPLB needs several tp or dp ranks", "leave it out on one rank", "--enable-eplb")
     if args.enable_expert_parallel and _without_experts(model):
-        _refuse(f"{model.name} has no experts to share out", "leave it out", "--enable-expert-parallel")
+        flag = "--enable-expert-parallel"
+        _refuse(f"{model.name} has no experts to share out", f"leave out {flag}", flag)
 
 
 def _without_experts(model: Architecture) -> bool:

@@ -6,8 +6,8 @@ nobody can plan here. Source: vLLM model_executor/models/registry.py, models/ (0
 releases between them for the bounds).
 
 `FAMILY_RULES` has a row for each family that vLLM runs: the tensors of a layer. Per layer and rank, S speculative
-tokens widen the convolution window by S rows (Mamba1 excepted; KDA and short convolutions from the release on that says
-so). Windows are (rows, width). Divisors are the engine's own: GDN replicates no groups, Mamba2 takes no ranks that
+tokens widen the convolution window by S rows (not Mamba1's nor PLaMo-2's; KDA's and short ones from a release on that
+says so). Windows are (rows, width). Divisors are the engine's own: GDN replicates no groups, Mamba2 takes no ranks that
 neither divide its groups nor share one, lightning rounds down. Mirrors model_executor/layers/mamba/mamba_utils.py.
 """
 
@@ -78,7 +78,10 @@ _GLM = ModelClass(
     beside=("DEEPSEEK_V32_INDEXER", "KPOOL_TAIL"),
 )  # fmt: skip
 _INKLING = ModelClass(first="0.26.0", conv_windows=True, beside=("INKLING_SCONV_SWA",))
-_QWEN4 = _QWEN._replace(first="0.29.0", indexed=True, embedded_state=True)
+_QWEN4 = _QWEN._replace(
+    first="0.29.0", indexed=True, embedded_state=True,
+    beside=("PLE_SHORT_CONV_ATTN", "QWEN4_EXP_EXP_QSA_STATE"),
+)  # fmt: skip
 
 CLASSES: dict[str, ModelClass] = {
     "NemotronHForCausalLM": _MAMBA2,

@@ -167,7 +167,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         return _named(PACKED[kv].backend, args)
     if isinstance(model.attention, LatentKV):
         if model.attention.indexer is not None:
-            return _sparse_backend(model.attention, kv, major, rules)
+            return _sparse_backend(model.attention, kv, major, rules, model_dtype)
         if kv == "fp8_e5m2":
             raise Refusal(
                 "--kv-cache-dtype fp8_e5m2 does not start here: no backend of MLA reads it",
@@ -176,7 +176,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
                 fix=Write("--kv-cache-dtype", "fp8"),
                 flag="--kv-cache-dtype",
             )
-        if major == 10:
+        if major == 10 and (args.block_size or 0) % FIXED_BACKENDS["FLASHINFER_MLA"] == 0:
             return _named("FLASHINFER_MLA", args)
         triton = major != 9 or (kv.startswith("fp8") and rules.latent_fp8_triton)
         return _named("TRITON_MLA" if triton else "FLASH_ATTN_MLA", args)
@@ -193,7 +193,7 @@ def _named(name: str, args: EngineArgs) -> Backend:
     return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if heads_first else FREE_LAYOUTS)
 
 
-def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet) -> Backend:
+def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet, model_dtype: str) -> Backend:
     """The backend of sparse MLA, whose index says where layers lie."""
     layouts = ("BLHNC",) if rules.index_packed else ("LBHNC",)
     whole = attention.qk_rope_head_dim == 0
@@ -202,7 +202,8 @@ def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet) ->
     if major == 10 and (kv.startswith("fp8") or whole):
         return Backend("FLASHINFER_MLA_SPARSE", 32, layouts)
     if whole:
-        return Backend("FLASHINFER_MLA_SPARSE_SM90", 64, layouts)
+        half = model_dtype == "float16"
+        return Backend("FLASH_ATTN_MLA_SPARSE" if half else "FLASHINFER_MLA_SPARSE_SM90", 64, layouts)
     return Backend("FLASHMLA_SPARSE", 64, layouts)
 
 

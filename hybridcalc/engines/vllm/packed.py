@@ -169,7 +169,8 @@ class PackedLayers(NamedTuple):
 def caches_of(
     model: Architecture, args: EngineArgs, pages: Pages, index: Index, counts: Mapping[str, int]
 ) -> tuple[PackedLayers, ...]:
-    """The kinds of caches of a model with an index, in the order in which the engine meets them.
+    """The kinds of caches of a model with an index, in the order in which the engine meets them; Qwen4-Exp has the ring
+    first.
 
     Raises Refusal for a ring that does not divide the block.
     """
@@ -186,8 +187,9 @@ def caches_of(
     found = list[PackedLayers]()
     for kind, count in counts.items():
         if kind == FULL:
-            found.append(PackedLayers(FULL, count, (pages.attention_page, pages.index_bytes), pages.block))
-            found.append(PackedLayers(TAIL, count, (ring * index.raw_bytes,), ring))
+            attention = PackedLayers(FULL, count, (pages.attention_page, pages.index_bytes), pages.block)
+            tail = PackedLayers(TAIL, count, (ring * index.raw_bytes,), ring)
+            found += (attention, tail) if index.kernel_keys else (tail, attention)
         else:
             found.append(PackedLayers(kind, count, (pages.page,), pages.mamba_block))
             if kind == STATE and model.ple_conv is not None:

@@ -32,7 +32,6 @@ beside attention, groups of pages that differ; in drafts.py: draft layers. KV fo
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, lcm
@@ -301,24 +300,6 @@ class Residency(NamedTuple):
     def window_of(self, kind: str) -> int:
         """The window of a kind of layers, in tokens."""
         return {WINDOW: self.window, DRAFT_WINDOW: self.draft_window}.get(kind, self.kernel)
-
-
-def buckets(layers: str, *, attention_first: bool, drafts: Mapping[str, int]) -> dict[str, int]:
-    """Layers of each kind, in the order in which the engine meets the first of each, and those that ``drafts`` add.
-
-    A layer that holds both (``b``, ``v``) registers its recurrent part first unless the class says otherwise.
-    """
-    order = (FULL, WINDOW, STATE) if attention_first else (STATE, FULL, WINDOW)
-    counts = {kind: sum(layers.count(letter) for letter in LETTERS[kind]) for kind in order}
-
-    def first_layer(kind: str) -> int:
-        return min(layers.find(letter) for letter in LETTERS[kind] if letter in layers)
-
-    kinds = [kind for kind in order if counts[kind]]
-    if not attention_first:
-        kinds.sort(key=first_layer)  # stable: a layer that holds both keeps the order above
-    found = {kind: counts[kind] for kind in kinds}
-    return found | {kind: found.get(kind, 0) + count for kind, count in drafts.items() if count}
 
 
 def form_groups(

@@ -34,7 +34,6 @@ from hybridcalc.engines.vllm.pages import (
     Padding,
     Residency,
     blocks_held,
-    buckets,
     check_layer_fits,
     checkpoint_grid,
     form_groups,
@@ -160,7 +159,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     whole_kv = kind.ignores_window or (off is not None and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers
     drafted = windows.drafts_of(original, args, draft_layers) if kind.conv_windows else {FULL: draft_layers}
-    layers = buckets(letters, attention_first=kind.attention_first, drafts=drafted)
+    layers = runner.buckets(letters, attention_first=kind.attention_first, drafts=drafted)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
     bounds, draft_window = runner.stage_bounds(len(letters), args), 0

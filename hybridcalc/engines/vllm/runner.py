@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
-from hybridcalc.engines.vllm.pages import DRAFTS, LETTERS, STATES, Group
+from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, STATE, STATES, WINDOW, Group
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal
 
@@ -90,6 +90,24 @@ def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
         raise Refusal(reason, stage="initialize_model", rule="HC050", fix=fix)
     ends = list(accumulate(sizes))
     return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def buckets(layers: str, *, attention_first: bool, drafts: Mapping[str, int]) -> dict[str, int]:
+    """Layers of each kind, in the order in which the engine meets the first of each, and those that ``drafts`` add.
+
+    A layer that holds both (``b``, ``v``) registers its recurrent part first unless the class says otherwise.
+    """
+    order = (FULL, WINDOW, STATE) if attention_first else (STATE, FULL, WINDOW)
+    counts = {kind: sum(layers.count(letter) for letter in LETTERS[kind]) for kind in order}
+
+    def first_layer(kind: str) -> int:
+        return min(layers.find(letter) for letter in LETTERS[kind] if letter in layers)
+
+    kinds = [kind for kind in order if counts[kind]]
+    if not attention_first:
+        kinds.sort(key=first_layer)  # stable: a layer that holds both keeps the order above
+    found = {kind: counts[kind] for kind in kinds}
+    return found | {kind: found.get(kind, 0) + count for kind, count in drafts.items() if count}
 
 
 def on_stages(
