@@ -292,7 +292,7 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
     newer = dict.fromkeys(engine.newer(plan.args.engine_version) for _, plan in started)
     said = [text for text in newer if text]
     said += [
-        f"{label}: {side.rule} {side.message}"
+        f"{label}: {side.rule} {side.message}{'; ' + side.fix if side.fix else ''}"
         for label, (_, side) in zip(labels, sides, strict=True)
         if isinstance(side, Refusal)
     ]
@@ -308,7 +308,7 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         said.append(f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted: none of these serves as many")
     return View(
         title,
-        f"{len(sides)} settings side by side",
+        _compared_in_words(ranked),
         "; ".join((labels[0], *told)),
         findings=tuple(dict.fromkeys(found for _, plan in started for found in plan.of_words)),
         tables=(
@@ -319,6 +319,16 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         notes=tuple(said),
         pictures={"compare": partial(_compared, started)},
     )
+
+
+def _compared_in_words(ranked: Sequence[Ranked]) -> str:
+    """Which of several settings runs the most requests, or that all run as many."""
+    best = ranked[ranking(ranked)[0]]
+    if best.plan is None:
+        return f"none of {len(ranked)} settings starts"
+    if all(side.plan is not None and side.worth == best.worth for side in ranked):
+        return f"{counted(best.plan)} {'either way' if len(ranked) == 2 else f'with all {len(ranked)} settings'}"
+    return f"{best.label}: {counted(best.plan)}, the most on a GPU"
 
 
 def _compared(started: Sequence[tuple[str, Answer]]) -> Bars:

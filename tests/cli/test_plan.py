@@ -438,3 +438,12 @@ def test_a_memory_that_is_given_stands_beside_a_gpu() -> None:
     assert beside["memory"]["rest_gib"] == 83.4
     assert (alone["memory"]["gpu"], beside["memory"]["gpu"]) == (None, "NVIDIA H200")
     assert run(*words, "--gpu", "2xh200").document["arguments"]["tp_size"] == 2
+
+
+def test_settings_side_by_side_open_with_the_one_that_runs_the_most() -> None:
+    """fp8 KV changes nothing where states bind: 98 slots // 5 either way; what does not start says what to write."""
+    granite = ("plan", "granite-4.0-h-small", "--rest", "30GiB", "-L", "8k", "--compare")
+    assert run(*granite, "--kv-cache-dtype fp8_e4m3").out.startswith("19 requests of 8,192 tokens either way")
+    best = run(*granite, "--mamba-ssm-dtype bfloat16", "--compare", "--tp 5")
+    assert best.out.startswith("with 1: 39 requests of 8,192 tokens, the most on a GPU")
+    assert "with 2: HC009 --tp 5 does not divide" in best.out and "do\n" in best.out.partition("with 2: HC009")[2]

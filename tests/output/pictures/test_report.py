@@ -88,10 +88,7 @@ def test_a_launch_line_has_a_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (
-            ("--compare", "--kv-cache-dtype fp8_e4m3"),
-            ("2 settings side by side", "state slots K", "Pools side by side"),
-        ),
+        (("--compare", "--kv-cache-dtype fp8_e4m3"), ("tokens either way", "state slots K", "Pools side by side")),
         (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("tokens at most", "Combinations", "5 combinations")),
     ],
 )
