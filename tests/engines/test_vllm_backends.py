@@ -261,7 +261,7 @@ def test_a_block_that_one_backend_does_not_read_gets_another(block: int | None, 
 @pytest.mark.parametrize("model", ["falcon-h1-34b", "zamba2-7b", KIMI])
 def test_turboquant_wants_layers_of_plain_attention(model: str) -> None:
     """Layers that hold a state as well are not counted, nor latent rows."""
-    with pytest.raises(Refusal, match=r"turboquant_k8v4 finds no layer of plain attention alone$") as caught:
+    with pytest.raises(Refusal, match=r"turboquant_k8v4 finds no layer of plain attention alone") as caught:
         prepare(load_model(model), EngineArgs(kv_cache_dtype="turboquant_k8v4"))
     assert caught.value.stage == "create_engine_config"
     assert prepare(load_model("qwen3-next-80b-a3b"), EngineArgs(kv_cache_dtype="turboquant_k8v4")).kv_bytes
@@ -269,7 +269,7 @@ def test_turboquant_wants_layers_of_plain_attention(model: str) -> None:
 
 @pytest.mark.parametrize("model", [NEMOTRON, KIMI])
 def test_no_gpu_reads_the_kv_format_of_another_maker(model: str) -> None:
-    with pytest.raises(Refusal, match=r"fp8_inc does not start here: no backend on GPUs reads it$") as caught:
+    with pytest.raises(Refusal, match=r"fp8_inc does not start here: no backend on GPUs reads it") as caught:
         prepare(load_model(model), EngineArgs(kv_cache_dtype="fp8_inc"))
     assert (caught.value.stage, str(caught.value.fix)) == ("initialize_model", "write --kv-cache-dtype fp8")
 

@@ -418,7 +418,16 @@ def test_another_training_of_a_model_may_have_another_longest_context() -> None:
 @pytest.mark.parametrize("model", ["qwen3.6-27b", "falcon-h1-34b", "zamba2-7b", "lfm2-1.2b", "olmo-hybrid-7b"])
 def test_no_experts_are_shared_out_of_a_model_without(model: str) -> None:
     args = EngineArgs(enable_expert_parallel=True)
-    with pytest.raises(Refusal, match=r"has no experts to share out$") as caught:
+    with pytest.raises(Refusal, match=r"has no experts to share out") as caught:
         prepare(load_model(model), args)
     assert (caught.value.stage, caught.value.flag) == ("create_engine_config", "--enable-expert-parallel")
     assert prepare(load_model("qwen3.6-35b-a3b"), args).bytes_per_block > 0
+
+
+@pytest.mark.parametrize("release", ["0.18.0", "0.33.0"])
+@pytest.mark.parametrize("model", ["codestral-mamba-7b", "zamba2-7b"])
+def test_some_classes_do_not_run_pipeline_stages(model: str, release: str) -> None:
+    args = EngineArgs(pipeline_parallel_size=2, engine_version=release)
+    with pytest.raises(Refusal, match="does not run pipeline stages") as caught:
+        prepare(load_model(model), args)
+    assert (caught.value.stage, caught.value.fix) == ("create_engine_config", "write -pp 1")

@@ -28,6 +28,8 @@ ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
 EXPERTS_ON_RANKS, LEAST_EXPERTS = ("Qwen3Next", "Qwen3_5Moe", "Lfm2Moe"), 16
 """How names of the classes begin that do not run on more ranks than they have experts."""
+WITHOUT_STAGES = ("Mamba2ForCausalLM", "Zamba2ForCausalLM")
+"""Classes that no release cuts into pipeline stages."""
 
 
 LATER_ARGUMENTS = {
@@ -227,6 +229,8 @@ def check_configuration(
         raise _refusal(
             "HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", ranks_that_divide(model)
         )
+    if args.pipeline_parallel_size > 1 and model.architecture in WITHOUT_STAGES:
+        raise _refusal("HC050", f"{model.architecture} does not run pipeline stages", "write -pp 1", "-pp")
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise _refusal(
             "HC049",
