@@ -97,6 +97,11 @@ def keys(kind: str, **values: Any) -> dict[str, Any]:
         (keys("llama", **{"attention.head_count_kv": [1, 2, 1, 2]}), NotModelled, r"layers of \[1, 2\] KV heads"),
         (keys("llama", **{"attention.sliding_window": 512}), NotModelled, "a window of 512 in llama"),
         (keys("qwen35", full_attention_interval=0), ConfigError, "full_attention_interval is 0"),
+        (
+            keys("qwen35", **{"attention.recurrent_layers": [True, False, True]}),
+            ConfigError,
+            "qwen35.attention.recurrent_layers names 3 of 4 layers",
+        ),
     ],
 )
 def test_what_is_no_model(tmp_path: Path, metadata: dict[str, Any], error: type[Exception], said: str) -> None:
