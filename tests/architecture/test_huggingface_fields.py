@@ -35,7 +35,7 @@ def test_a_vision_table_stands_in_for_nothing() -> None:
     """A field that is only in vision_config is missing."""
     text = {key: value for key, value in QWEN.items() if key not in ("architectures", "num_hidden_layers")}
     nested = {"architectures": QWEN["architectures"], "text_config": text, "vision_config": VISION}
-    with pytest.raises(ConfigError, match=r"missing num_hidden_layers$"):
+    with pytest.raises(ConfigError, match=r"(?m)missing num_hidden_layers$"):
         read(nested)
 
 

@@ -188,7 +188,7 @@ def test_groups_of_compressed_tensors_with_targets_hold_those_alone() -> None:
     assert found.of("model.layers.3.self_attn.q_proj") == FP8_CHANNEL
     assert found.of("model.layers.3.mlp.experts.7.up_proj") == NVFP4
     assert found.of("model.layers.3.mlp.up_proj") is None
-    with pytest.raises(InputError, match=r"^compressed-tensors without config_groups$"):
+    with pytest.raises(InputError, match=r"(?m)^compressed-tensors without config_groups$"):
         read_quantization({"quantization_config": {"quant_method": "compressed-tensors"}})
 
 
@@ -384,9 +384,9 @@ def test_a_quantisation_without_a_layout_is_told_from_one_that_no_engine_has() -
         named_quantization("quark")
     with pytest.raises(InputError, match="--quantization 'fp3' is not known here"):
         check_quantization("fp3")
-    with pytest.raises(InputError, match=r"^quantisation 'hqq' is not known here$"):
+    with pytest.raises(InputError, match=r"(?m)^quantisation 'hqq' is not known here$"):
         read_quantization({"quantization_config": {"quant_method": "hqq"}})
-    with pytest.raises(InputError, match=r"^quantisation 'FP7' of ModelOpt is not known here$"):
+    with pytest.raises(InputError, match=r"(?m)^quantisation 'FP7' of ModelOpt is not known here$"):
         read_quantization({"quantization_config": {"quant_algo": "FP7"}})
     assert read_quantization({}) is None
 
