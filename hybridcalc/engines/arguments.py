@@ -228,7 +228,7 @@ def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
-Value = bool | int | str | tuple[str, ...] | frozenset[str]
+Value = bool | int | str | tuple[int, ...] | tuple[str, ...] | frozenset[str]
 RECORDED = "recorded"
 """The one rule that is of its release alone: whether its figures are held against the engine's own results."""
 

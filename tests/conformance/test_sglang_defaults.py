@@ -27,7 +27,16 @@ def settled(name: str, version: str, case: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "version", "starts"),
-    [("memfrac", "0.5.20", 161), ("memfrac", "0.5.22", 166), ("memfrac", "0.5.23", 166), ("gpus", "0.5.23", 400)],
+    [
+        ("memfrac", "0.5.20", 161),
+        ("memfrac", "0.5.22", 166),
+        ("memfrac", "0.5.23", 166),
+        ("gpus", "0.5.23", 400),
+        ("gpus", "0.5.16", 80),
+        ("gpus", "0.5.17", 80),
+        ("gpus", "0.5.18", 80),
+        ("gpus", "0.5.19", 80),
+    ],
 )
 def test_every_recorded_default(kind: str, version: str, starts: int) -> None:
     """The fraction to the last bit."""

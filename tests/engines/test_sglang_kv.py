@@ -317,6 +317,14 @@ def test_kv_of_auto_is_that_of_a_modelopt_checkpoint(
     assert bool(said) is not known
 
 
+def test_qwen3_5_keeps_its_quantisation_from_0_5_10_on() -> None:
+    """models/qwen3_vl.py, its base, keeps no quant_config in 0.5.9."""
+    config = Config({"quantization_config": MODELOPT | FLOATS})
+    model = load_model("qwen3.5-27b")._replace(config=config)
+    found = [kv_dtype(model, ServerArgs(engine_version=version)) for version in ("0.5.9", "0.5.10", None)]
+    assert found == ["bfloat16", "fp8_e4m3", "fp8_e4m3"]
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "kv", "known"),
     [

@@ -349,7 +349,7 @@ WORKERS: dict[str, Any] = {"dp_size": 2, "enable_dp_attention": True}
 def test_what_backends_have_no_kernel_for(name: str, capability: str, flags: dict[str, Any], said: str) -> None:
     """Judged where the GPU is known, on what start-up settles; LFM2 on what is typed."""
     model, typed = load_model(name), ServerArgs(tp_size=2, gpu_capability=capability, **flags)
-    found = told(refusals.check_kernels, model, typed, with_defaults(model, typed, NEWEST))
+    found = told(refusals.check_kernels, model, typed, with_defaults(model, typed, NEWEST), NEWEST)
     assert said in found and bool(said) == bool(found)
     unknown = typed.changed(gpu_capability=None)
-    assert not told(refusals.check_kernels, model, unknown, with_defaults(model, unknown, NEWEST))
+    assert not told(refusals.check_kernels, model, unknown, with_defaults(model, unknown, NEWEST), NEWEST)

@@ -14,8 +14,10 @@ from hybridcalc.errors import IllegalCombination
 
 EXTRA_BUFFER = [
     "BailingMoeV2_5ForCausalLM", "BailingMoeV3ForCausalLM", "FalconH1ForCausalLM", "Glm5NextForConditionalGeneration",
-    "GraniteMoeHybridForCausalLM", "InklingForConditionalGeneration", "KimiK3ForConditionalGeneration",
-    "KimiLinearForCausalLM", "NemotronHForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
+    "GraniteMoeHybridForCausalLM", "InklingForConditionalGeneration", "InternS2PreviewForConditionalGeneration",
+    "KimiK3ForConditionalGeneration", "KimiLinearForCausalLM", "MiniCPMV4_6ForConditionalGeneration",
+    "MiniCPMV4_7ForConditionalGeneration", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM",
+    "NemotronH_Omni_Reasoning_V3", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
     "Qwen4ExpForConditionalGeneration",
 ]  # fmt: skip
@@ -210,7 +212,7 @@ REFUSED = {
         "Qwen3NextForCausalLM",
         {
             "mamba_radix_cache_strategy": "extra_buffer_lazy", "speculative_algorithm": "EAGLE",
-            "engine_version": "0.5.16",
+            "speculative_num_draft_tokens": 4, "engine_version": "0.5.16",
         },
         "SGLang 0.5.16 refuses extra_buffer_lazy with speculation", "use --mamba-radix-cache-strategy extra_buffer",
     ),

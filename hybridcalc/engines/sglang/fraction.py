@@ -60,7 +60,7 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
     decoding, prefilling = args.disaggregation_mode == "decode", args.disaggregation_mode == "prefill"
     graphs = prefill_graphs(model, args, chunk, rules)
     seeing = model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
-    multimodal = seeing and not decoding and not args.language_model_only
+    multimodal = seeing and (rules.images_on_decode or not decoding) and not args.language_model_only
     if after_capture(model, args, chunk, rules):
         reserved = rules.post_capture_floor_mib + 1024 * ranks / 8
         fraction = round((gpu_mib - reserved) / gpu_mib, 3) - (8 * 1024 / gpu_mib if multimodal else 0)
@@ -72,12 +72,12 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
     decode_graphs = not args.disable_cuda_graph and not prefilling
     if decode_graphs or not rules.reserve_by_role:
         reserved += 2 * sizes
-    if args.enable_dp_attention and args.dp_size > 1 and not prefilling:
+    if _workers_reserved(args, rules) and not prefilling:
         reserved += 3 * sizes * args.dp_size + (1.5 * sizes * args.dp_size if sizes > 300 else 0)
     captured = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
     if captured and not decoding:
         reserved += MLA_GRAPHS_MIB if isinstance(model.attention, LatentKV) else GRAPH_MIB * graphs
-        if rules.reserve_by_role and args.moe_a2a_backend == "deepep" and captured == "breakable":
+        if rules.expert_graphs_reserved and args.moe_a2a_backend == "deepep" and captured == "breakable":
             reserved += A2A_GRAPHS_MIB
     if gpu_mib > BIG_GPU_MIB:
         reserved = max(reserved, BIG_GPU_RESERVE_MIB)
@@ -128,7 +128,7 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
         "context parallelism": args.dcp_size > 1,
         "two-batch overlap": args.enable_two_batch_overlap,
         "expert kernels": args.moe_a2a_backend not in (None, "none"),
-        "data-parallel attention": args.enable_dp_attention and args.dp_size > 1,
+        "data-parallel attention": _workers_reserved(args, rules),
         "latent rows": isinstance(model.attention, LatentKV) and model.attention.indexer is None,
         "Nemotron-H": model.architecture.startswith("NemotronH"),
         "Kimi": model.architecture.startswith("Kimi"),
@@ -146,6 +146,11 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
         return ""
     seen = not model.multimodal or model.architecture.startswith(rules.prefill_graphs_of_images)
     return "breakable" if seen else ""
+
+
+def _workers_reserved(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether data-parallel attention counts, which one worker has switched off only later in a start."""
+    return args.enable_dp_attention and (args.dp_size > 1 or rules.single_worker_reserved)
 
 
 def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
@@ -171,11 +176,11 @@ def prefill_graphs(model: Architecture, args: ServerArgs, chunk: int, rules: Rul
     if not backend:
         return 0
     most = args.cuda_graph_max_bs_prefill
-    if args.moe_a2a_backend == "deepep" and backend == "breakable":
+    if args.moe_a2a_backend == "deepep" and backend == "breakable" and rules.expert_graphs_reserved:
         return len({-(-size // 8) * 8 for size in captured_sizes(most or A2A_MOST_TOKENS)})
     if most is None:
         most = min(8192, chunk) if isinstance(model.attention, LatentKV) else chunk
-        if args.pp_size > 1 and backend == "breakable":
+        if args.pp_size > 1 and backend == "breakable" and rules.pipeline_graphs_capped:
             most = min(most, 8192)
         if args.max_total_tokens is not None:
             most = min(most, args.max_total_tokens)

@@ -28,7 +28,7 @@ from hybridcalc.architecture import (
 )
 from hybridcalc.architecture.presets import model_if_known, plain
 from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
-from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal
 from hybridcalc.units import DTYPE_BYTES, rounded_up, short_dtype
 
@@ -191,17 +191,18 @@ def kv_dtype(model: Architecture, args: ServerArgs) -> str:
         )
     if asked != "auto":
         return asked
-    return "fp8_e4m3" if kv_of_checkpoint(model) == "fp8" else model.model_dtype
+    return "fp8_e4m3" if kv_of_checkpoint(model, args.engine_version) == "fp8" else model.model_dtype
 
 
-def kv_of_checkpoint(model: Architecture) -> str | None:
+def kv_of_checkpoint(model: Architecture, version: str | None = None) -> str | None:
     """What auto follows of the checkpoint's quantisation: "fp8", "" for nothing; None where it is not known, or
     whether the class follows it.
 
     The engine looks for kv_cache_quant_algo of the quantisation that the class keeps, as ModelOpt's alone has one.
     Source: SGLang mem_cache/kv_cache_dtype.py, layers/quantization/modelopt_quant.py.
     """
-    if plain(model):
+    unkept = model.architecture.startswith("Qwen3_5") and not rules_for(version)[0].qwen3_5_keeps_quantization
+    if plain(model) or unkept:
         return ""
     from hybridcalc.engines.checkpoints import kv_cache_said
 
@@ -347,15 +348,15 @@ def _raw_rows(args: ServerArgs, rules: RuleSet) -> bool:
 
 def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs, rules: RuleSet) -> int:
     count = draft_layers(model, args)
-    if not rules.draft_layers_priced:
-        return 0
     if args.speculative_algorithm in OWN_DRAFT_CELL:
-        if args.draft_layers == 0:
+        if args.draft_layers == 0 or not rules.dflash_layers_priced:
             return 0
         own = own_draft_bytes(model, args, rules) if rules.own_draft_cell else None
         if own is not None:
             return own * args.dcp_size
         return -(-target * (layers + count * args.dcp_size) // layers) - target
+    if not rules.draft_layers_priced:
+        return 0
     if rules.draft_cell_apart:
         more = args.dcp_size if getattr(model.attention, "indexer", None) is not None else 1
         if (

@@ -171,7 +171,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
         if args.max_running_requests is None and args.speculative:
             outputs["max_running_requests_defaulted"] = request_limit(args)
         choice = choose_strategy(model, typed, rules)
-        check_kernels(model, typed, args)
+        check_kernels(model, typed, args, rules)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
         slot = NO_STATE if model.state is None else shapes(model, args)
     except Refusal as refusal:

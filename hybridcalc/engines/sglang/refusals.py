@@ -23,7 +23,6 @@ FIXED_CHUNKS = {
 DEFAULT_CHUNK = 64
 UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
 REPLAY_BACKENDS = ("triton", "flashinfer")
-TRTLLM_MAJORS = {"trtllm_mha": (9, 10, 12), "trtllm_mla": (10, 12)}
 NGRAM_BRANCHES, NGRAM_PAGES, TREE_PAGES = 10, ("flashinfer",), ("flashinfer", "fa3", "triton")
 """Branches of NGRAM drafts, and the backends that verify trees of drafts on pages of several tokens."""
 DECODE_REPLAY_BACKENDS = ("triton", "helion")
@@ -170,7 +169,7 @@ def check_extra_buffer(
             "extra_buffer_lazy does not run on disaggregated servers",
             "use --mamba-radix-cache-strategy extra_buffer",
         )
-    if lazy and args.speculative and not rules.lazy_with_speculation:
+    if lazy and args.speculative_num_draft_tokens is not None and not rules.lazy_with_speculation:
         raise Refusal(
             f"SGLang {rules.version} refuses extra_buffer_lazy with speculation",
             stage="arguments",
@@ -212,12 +211,18 @@ def check_extra_buffer(
         )
 
 
+def caches_when_judged(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether prefixes are cached while strategies are judged: a decode server may lose its cache before or after."""
+    return args.radix_cache if rules.decode_settled_first else not args.disable_radix_cache
+
+
 def check_early_buffers(
     strategy: Strategy, model: Architecture, args: ServerArgs, rules: RuleSet, supported: bool
 ) -> None:
     """Raise Refusal for what a strategy does not run with in releases that have no automatic one."""
+    cached = caches_when_judged(args, rules)
     if strategy is Strategy.NO_BUFFER:
-        if args.speculative and args.radix_cache:
+        if args.speculative and cached:
             raise refused(
                 "HC003",
                 f"SGLang {rules.version} caches no prefixes beside drafts under no_buffer",
@@ -228,7 +233,7 @@ def check_early_buffers(
         raise Refusal(
             f"SGLang {rules.version} has no extra_buffer_lazy", stage="arguments", rule="HC003", fix="use extra_buffer"
         )
-    if supported and args.disable_radix_cache and rules.buffers_need_radix_cache:
+    if supported and not cached and rules.buffers_need_radix_cache:
         raise refused("HC003", "extra buffers keep states of the radix cache, which is off", "use no_buffer")
     check_extra_buffer(strategy, model, args, rules, supported)
 
@@ -245,7 +250,7 @@ def check_kv_dtype(args: ServerArgs) -> None:
         )
 
 
-def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs) -> None:
+def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs, rules: RuleSet) -> None:
     """Raise Refusal for what a backend, as it is ``typed`` or settled, does not run with, where the GPU is known."""
     if args.capability is None or args.platform != "cuda":
         return
@@ -256,7 +261,7 @@ def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs) -> N
     sparse = getattr(model.attention, "indexer", None) is not None
     problems = {
         f"{backend} does not run on compute capability {args.gpu_capability}": major
-        not in TRTLLM_MAJORS.get(backend or "", (major,)),
+        not in {"trtllm_mha": rules.trtllm_mha_majors, "trtllm_mla": (10, 12)}.get(backend or "", (major,)),
         f"{backend} does not read {dtype} there": (backend == "trtllm_mha" and major == 12 and dtype == "fp8_e4m3")
         or (backend == "trtllm_mla" and dtype not in ("auto", "bf16", "fp8_e4m3"))
         or (sparse and dtype not in ("auto", "bf16", "bfloat16", "fp8_e4m3")),
@@ -265,7 +270,10 @@ def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs) -> N
         and args.tokens_per_page > 1
         and backend not in pages,
         "layers of convolutions do not run on triton": typed.attention_backend == "triton"
-        and model.architecture.startswith("Lfm2"),
+        and model.architecture in rules.convolution_classes,
+        "Nemotron-H does not run on triton in this release": typed.attention_backend == "triton"
+        and model.architecture.startswith("NemotronH")
+        and not rules.nemotron_by_drafts,
         "NGRAM drafts do not run under data-parallel attention": args.speculative_algorithm == "NGRAM"
         and args.attn_dp_size > 1,
         "MiniCPM does not run under data-parallel attention": model.architecture.startswith("MiniCPMSALA")
@@ -332,6 +340,9 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
         raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+    if args.dcp_size > 1 and args.speculative and args.platform == "cuda" and not rules.speculation_beside_dcp:
+        reason = f"SGLang {rules.version} runs no drafts under context parallelism"
+        raise refused("HC027", reason, "drop --dcp-size or --speculative-algorithm", "--dcp-size")
     if not args.enable_unified_memory:
         return
     problems = {

@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 QWEN = frozenset({
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
 })  # fmt: skip
+QWEN_WITH_IMAGES = frozenset({"InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration"})
 QWEN_TEXT = frozenset({"Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"})
 MAMBA2 = frozenset({"NemotronHForCausalLM", "FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM"})
 JET = frozenset({"JetNemotronForCausalLM", "JetVLMForConditionalGeneration"})
 KIMI_LINEAR, LING_2_5, LFM2_MOE = "KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM", "Lfm2MoeForCausalLM"
 
-BUFFERED_0_5_14 = QWEN | MAMBA2 | {LING_2_5}
+BUFFERED_0_5_14 = QWEN | MAMBA2 | QWEN_WITH_IMAGES | {LING_2_5, "NemotronHPuzzleForCausalLM"}
 BUFFERED_0_5_17 = BUFFERED_0_5_14 | {KIMI_LINEAR, "KimiK3ForConditionalGeneration"}
 BUFFERED_0_5_19 = BUFFERED_0_5_17 | QWEN_TEXT | {"BailingMoeV3ForCausalLM"}
-BUFFERED_0_5_20 = BUFFERED_0_5_19 | {"Qwen4ExpForConditionalGeneration", "Glm5NextForConditionalGeneration"}
+BUFFERED_0_5_20 = BUFFERED_0_5_19 | {
+    "Qwen4ExpForConditionalGeneration", "Glm5NextForConditionalGeneration", "NemotronH_Omni_Reasoning_V3",
+}  # fmt: skip
 BUFFERED_0_5_21 = BUFFERED_0_5_20 | {"BailingMoeV3VLForConditionalGeneration", "InklingForConditionalGeneration"}
 UNBUFFERED_0_5_14 = JET | {"Lfm2ForCausalLM", "ZayaForCausalLM"}
 UNBUFFERED_0_5_17 = UNBUFFERED_0_5_14 | {LFM2_MOE}
@@ -35,7 +38,9 @@ SEEN_0_5_22 = (*SEEN_0_5_20, "Qwen4Exp", "MiniMaxM3")
 
 NEW_CLASSES = {
     "0.5.10": ("Lfm2VlForConditionalGeneration",),
-    "0.5.13": ("NemotronH_Nano_Omni_Reasoning_V3",),
+    "0.5.11": ("NemotronH_Nano_Omni_Reasoning_V3",),
+    "0.5.12": tuple(sorted(QWEN_WITH_IMAGES)),
+    "0.5.13": ("NemotronHPuzzleForCausalLM",),
     "0.5.14": ("ZayaForCausalLM",),
     "0.5.16": ("InklingForConditionalGeneration",),
     "0.5.17": ("KimiK3ForConditionalGeneration", *sorted(QWEN_TEXT)),
@@ -43,9 +48,10 @@ NEW_CLASSES = {
     "0.5.19": ("BailingMoeV3ForCausalLM", "KimiK3LinearForCausalLM", "MiniCPMSALAForCausalLM"),
     "0.5.20": (
         "Glm5NextForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "Mamba2ForCausalLM",
-        "MambaForCausalLM", "FalconMambaForCausalLM",
+        "MambaForCausalLM", "FalconMambaForCausalLM", "NemotronH_Omni_Reasoning_V3",
     ),
     "0.5.21": ("GigaChat35ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),
+    "0.5.23": ("MiniCPMV4_7ForConditionalGeneration",),
 }  # fmt: skip
 """Release -> the model classes that it brings."""
 
@@ -70,45 +76,56 @@ class RuleSet(NamedTuple):
     """What a release does its own way; everything else is common to all. The defaults are those of 0.5.9.
 
     Model classes: ``missing_classes``: those it lacks; ``extra_buffer_classes`` can keep extra buffers, of states
-    before and behind a prefix; ``no_buffer_classes`` cache prefixes without; ``prefix_cache_off_classes``: the cache
-    is switched off for them; ``state_class_checked``: buffers are refused for a class that has no prefix cache.
-    Strategies: ``automatic_strategy``: auto picks one by class, where releases before take no_buffer (early.py, with
-    its rules: ``drafts_need_buffers``: no_buffer is refused with drafts, not the prefix cache switched off;
-    ``buffers_need_radix_cache``; ``single_token_pages``: no_buffer sets the page to 1; ``tracked_by_drafts``: drafts
-    decide how many slots track prefixes, not the scheduler). ``extra_buffer_platforms``: buffers are refused on any
-    other; ``unbuffered_platforms``: auto avoids them there; ``lazy_buffers``: extra_buffer_lazy exists;
-    ``lazy_with_speculation``, ``lazy_with_dflash``, ``replayssm_with_extra_buffer``: run together;
-    ``lazy_refused_under_disaggregation``; ``decode_lock_skip``: SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot;
-    ``typed_default_is_unset``: a ratio typed at its default gives way to the class's own.
+    before and behind a prefix; ``no_buffer_classes`` cache prefixes without; ``prefix_cache_off_classes``: the
+    cache is switched off for them; ``state_class_checked``: buffers are refused for a class that has no prefix
+    cache.
+    Strategies: ``automatic_strategy``: auto picks one by class, where releases before take no_buffer (early.py,
+    with its rules: ``drafts_need_buffers``: no_buffer is refused with drafts, not the prefix cache switched off;
+    ``buffers_need_radix_cache``; ``decode_settled_first``: a decode server is without a cache before that is
+    judged; ``drafts_unrefused_on_amd``: there it is switched off; ``single_token_pages``: no_buffer sets the page
+    to 1; ``tracked_by_drafts``: drafts decide how many slots track prefixes, not the scheduler).
+    ``extra_buffer_platforms``: buffers are refused on any other; ``unbuffered_platforms``: auto avoids them there;
+    ``lazy_buffers``: extra_buffer_lazy exists; ``lazy_with_speculation``, ``lazy_with_dflash``,
+    ``replayssm_with_extra_buffer``: run together; ``lazy_refused_under_disaggregation``;
+    ``speculation_beside_dcp``: drafts run under context parallelism on CUDA; ``decode_lock_skip``:
+    SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot; ``typed_default_is_unset``: a ratio typed at its default gives
+    way to the class's own.
     Solver: ``drafts_solved_with_slots``: draft states are sized by the slots, not taken off first;
-    ``empty_pool_refused``: no slot or no request stops the start; ``padding_slot_charged``: the slot that pads the pool
-    is paid for; ``stage_share_charged``: of a slot the layers of the heaviest pipeline stage alone;
+    ``empty_pool_refused``: no slot or no request stops the start; ``padding_slot_charged``: the slot that pads the
+    pool is paid for; ``stage_share_charged``: of a slot the layers of the heaviest pipeline stage alone;
     ``prefill_keeps_drafts``: prefill servers keep draft states; ``windows_overlap``: convolution windows of drafts
     share columns; ``one_window_length``: and must be of one length then; ``replayssm_priced``: rings are;
     ``rings_of_drafts``: those of GDN come with every slot, a window of inputs as long as the most drafts.
-    Requests: ``limit_shared_out``: the request limit is that of all workers; ``estimate_caps_limit``: it is capped by
-    the estimate; ``worker_limit_at_least_one``: limit // dp is 1 at least.
-    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``drafts_beside_windows``: where windows have a
-    pool of their own too; ``drafts_in_windows``: its windows lie in that pool; ``window_rows_first``: bytes of windows
-    are summed before the ratio; ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it
-    is sized by the request limit where no prefixes are cached; ``own_draft_cell``: DSPARK and DFLASH drafts are
-    priced by a cell of their own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
-    ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain fp8;
-    ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention index are
-    priced pooled, and a page holds 64 of them, not of tokens.
-    Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture; ``unified_memory``:
-    slots and KV can share a pool; ``fused_drafts``: in which drafts lie beside the target's KV.
-    Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that it
-    is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
+    Requests: ``limit_shared_out``: the request limit is that of all workers; ``estimate_caps_limit``: it is capped
+    by the estimate; ``worker_limit_at_least_one``: limit // dp is 1 at least.
+    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``dflash_layers_priced``: those of DFLASH and
+    DSPARK have; ``drafts_beside_windows``: where windows have a pool of their own too; ``drafts_in_windows``: its
+    windows lie in that pool; ``window_rows_first``: bytes of windows are summed before the ratio;
+    ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it is sized by the request
+    limit where no prefixes are cached; ``own_draft_cell``: DSPARK and DFLASH drafts are priced by a cell of their
+    own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
+    ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain
+    fp8; ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention
+    index are priced pooled, and a page holds 64 of them, not of tokens.
+    Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture;
+    ``unified_memory``: slots and KV can share a pool; ``fused_drafts``: in which drafts lie beside the target's KV.
+    Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that
+    it is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
     Default fraction (fraction.py): ``cards_of_32_gib_raised``: GPUs of 20 to 35 GiB take the chunk of larger ones;
-    ``reserve_by_role``: memory is reserved by the role of a disaggregated server; ``post_capture_floor_mib``: where KV
-    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well, and those of the
-    multimodal classes whose names begin as ``prefill_graphs_of_images``, but not beside ``no_prefill_graphs``;
+    ``reserve_by_role``: memory is reserved by the role of a disaggregated server; ``post_capture_floor_mib``: where
+    KV is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well, and those of
+    the multimodal classes whose names begin as ``prefill_graphs_of_images``, but not beside ``no_prefill_graphs``;
     ``piecewise_prefill``: they are pieces, which fewer launches have, ``piecewise_drafts``: those with drafts do;
     ``limit_lowers_graphs``: decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft
-    model. ``fa4_on_hopper``: Inkling's backend there.
-    Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
+    model; ``expert_graphs_reserved``: prefill graphs of DeepEP take more; ``single_worker_reserved``: data-parallel
+    attention of one worker is kept room for as well; ``images_on_decode``: decode servers keep room for images;
+    ``pipeline_graphs_capped``: prefill graphs of pipeline stages end at 8,192 tokens.
+    Backends (strategy.py): ``fa4_on_hopper``: Inkling's backend there; ``nemotron_by_drafts``: Nemotron-H's on
+    Blackwell depends on drafts, flashinfer before; ``convolution_classes`` take flashinfer there, and triton
+    nowhere; ``trtllm_mha_majors``: compute capabilities that trtllm_mha runs on, in ``trtllm_mha_pages``.
+    Weights: ``qwen3_5_keeps_quantization``: auto follows what its checkpoint says of KV; ``head_in_fp32`` begin the
+    names of classes whose output head is held in fp32.
     """
 
     version: str
@@ -121,6 +138,8 @@ class RuleSet(NamedTuple):
     automatic_strategy: bool = False
     drafts_need_buffers: bool = False
     buffers_need_radix_cache: bool = False
+    decode_settled_first: bool = False
+    drafts_unrefused_on_amd: bool = False
     single_token_pages: bool = False
     tracked_by_drafts: bool = True
     extra_buffer_platforms: tuple[str, ...] = ("cuda",)
@@ -145,6 +164,7 @@ class RuleSet(NamedTuple):
     estimate_caps_limit: bool = False
     worker_limit_at_least_one: bool = False
     draft_layers_priced: bool = False
+    dflash_layers_priced: bool = False
     drafts_beside_windows: bool = False
     drafts_in_windows: bool = False
     window_rows_first: bool = False
@@ -161,6 +181,16 @@ class RuleSet(NamedTuple):
     reserve_by_role: bool = False
     post_capture_floor_mib: int = 512
     fa4_on_hopper: bool = False
+    nemotron_by_drafts: bool = False
+    convolution_classes: tuple[str, ...] = ("Lfm2ForCausalLM",)
+    trtllm_mha_majors: tuple[int, ...] = (10,)
+    trtllm_mha_pages: tuple[int, ...] = (16, 32, 64)
+    single_worker_reserved: bool = True
+    images_on_decode: bool = True
+    pipeline_graphs_capped: bool = False
+    speculation_beside_dcp: bool = False
+    expert_graphs_reserved: bool = False
+    qwen3_5_keeps_quantization: bool = False
     after_capture: bool = False
     unified_memory: bool = False
     fused_drafts: bool = False
@@ -194,6 +224,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.9", RECORDED, True, RESULTS),
     Change("0.5.10", RECORDED, True, RESULTS),
     Change("0.5.10", "missing_classes", _later_than("0.5.10"), "models/"),
+    Change("0.5.10", "qwen3_5_keeps_quantization", True, "models/qwen3_vl.py quant_config"),
     Change("0.5.10", "prefill_graphs", True, GPU_MEMORY),
     Change("0.5.10", "piecewise_prefill", True, PIECEWISE),
     Change("0.5.10", "piecewise_drafts", False, PIECEWISE),
@@ -206,13 +237,20 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.11", RECORDED, True, RESULTS),
     Change("0.5.11", "piecewise_drafts", True, PIECEWISE),
     Change("0.5.11", "single_token_pages", True, ARGUMENTS),
+    Change("0.5.11", "missing_classes", _later_than("0.5.11"), "models/"),
+    Change("0.5.11", "extra_buffer_platforms", ("cuda", "musa"), ARGUMENTS),
+    Change("0.5.11", "drafts_unrefused_on_amd", True, ARGUMENTS),
+    Change("0.5.11", "decode_settled_first", True, "server_args.py __post_init__"),
+    Change("0.5.11", "dflash_layers_priced", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.12", RECORDED, True, RESULTS),
+    Change("0.5.12", "missing_classes", _later_than("0.5.12"), "models/"),
+    Change("0.5.12", "extra_buffer_classes", QWEN | QWEN_WITH_IMAGES, ARGUMENTS),
+    Change("0.5.12", "extra_buffer_platforms", ("cuda", "musa", "npu"), ARGUMENTS),
     Change("0.5.13", RECORDED, True, RESULTS),
     Change("0.5.13", "missing_classes", _later_than("0.5.13"), "models/"),
     Change("0.5.13", "extra_buffer_classes", BUFFERED_0_5_14 | JET, ARGUMENTS),
     Change("0.5.13", "no_buffer_classes", frozenset({"Lfm2ForCausalLM"}), ARGUMENTS),
     Change("0.5.13", "prefix_cache_off_classes", frozenset({KIMI_LINEAR}), ARGUMENTS),
-    Change("0.5.13", "extra_buffer_platforms", ("cuda", "musa", "npu"), ARGUMENTS),
     Change("0.5.13", "lazy_buffers", True, ARGUMENTS),
     Change("0.5.13", "drafts_solved_with_slots", True, f"{MIXIN} handle_max_mamba_cache"),
     Change("0.5.13", "empty_pool_refused", True, f"{MIXIN} handle_max_mamba_cache"),
@@ -261,6 +299,11 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.17", "rings_of_drafts", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
     Change("0.5.17", "one_window_length", True, "mem_cache/memory_pool.py _detect_conv_window_axis"),
     Change("0.5.17", "cap_line", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
+    Change("0.5.17", "speculation_beside_dcp", True, "server_args.py _handle_decode_context_parallelism"),
+    Change("0.5.17", "images_on_decode", False, GPU_MEMORY),
+    Change("0.5.17", "expert_graphs_reserved", True, "server_args.py reserve_for_graph_mb"),
+    Change("0.5.17", "convolution_classes", ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM"), f"{OVERRIDES} _lfm2_overrides"),
+    Change("0.5.17", "trtllm_mha_pages", (16, 32, 64, 128), f"{OVERRIDES} _mla_backend_page_constraints"),
     Change("0.5.17", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
     Change("0.5.17", "kv_line_recorded", True, RESULTS),
     Change("0.5.18", RECORDED, True, RESULTS),
@@ -279,6 +322,9 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.19", "no_prefill_graphs", UNGRAPHED_0_5_18 | {"pipeline stages"}, BREAKABLE),
     Change("0.5.19", "missing_classes", _later_than("0.5.19"), "models/"),
     Change("0.5.19", "extra_buffer_classes", BUFFERED_0_5_19, EXTRA_BUFFER_ARCHS),
+    Change("0.5.19", "pipeline_graphs_capped", True, "arg_groups/cuda_graph_hook.py"),
+    Change("0.5.19", "nemotron_by_drafts", True, "arg_groups/model_overrides/nemotron_h.py"),
+    Change("0.5.19", "trtllm_mha_majors", (9, 10, 12), "arg_groups/attention_hook.py"),
     Change("0.5.19", "drafts_in_windows", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.19", "prefill_graphs_of_images", SEEN_0_5_19, MULTIMODAL),
     Change("0.5.19", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
@@ -292,13 +338,14 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.20", "cards_of_32_gib_raised", True, "arg_groups/memory_hook.py"),
     Change("0.5.20", "prefill_graphs_of_images", SEEN_0_5_20, MULTIMODAL),
     Change("0.5.21", RECORDED, True, RESULTS),
-    Change("0.5.21", "missing_classes", frozenset(), "models/"),
+    Change("0.5.21", "missing_classes", _later_than("0.5.21"), "models/"),
     Change("0.5.21", "extra_buffer_classes", BUFFERED_0_5_21, EXTRA_BUFFER_ARCHS),
     Change("0.5.21", "no_buffer_classes", UNBUFFERED_0_5_18 | {"GigaChat35ForCausalLM"},
            "configs/linear_attn_model_registry.py"),
     Change("0.5.21", "state_class_checked", True, "arg_groups/model_hook.py"),
     Change("0.5.21", "fp4_workspace_priced", False, f"{CELL} _compute_cell_size"),
     Change("0.5.22", RECORDED, True, RESULTS),
+    Change("0.5.22", "single_worker_reserved", False, "arg_groups/parallel_hook.py handle_deprecated_dp_attention"),
     Change("0.5.22", "prefill_graphs_of_glm", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_graphs_of_images", SEEN_0_5_22, MULTIMODAL),
     Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
@@ -310,6 +357,9 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
     Change("0.5.22", "fa4_on_hopper", True, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.23", RECORDED, True, RESULTS),
+    Change("0.5.23", "missing_classes", frozenset(), "models/"),
+    Change("0.5.23", "extra_buffer_classes", BUFFERED_0_5_21 | {"MiniCPMV4_7ForConditionalGeneration"},
+           EXTRA_BUFFER_ARCHS),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""

@@ -367,7 +367,7 @@ def longest_of(model: Architecture | None) -> int:
 
 def kv_not_known(model: Architecture, args: ServerArgs, *, draft_kv: int) -> Iterator[tuple[str, str]]:
     """What of the KV is taken for granted, or not counted at all, and what to do about it."""
-    if args.kv_cache_dtype == "auto" and kv_layers(model) and kv_of_checkpoint(model) is None:
+    if args.kv_cache_dtype == "auto" and kv_layers(model) and kv_of_checkpoint(model, args.engine_version) is None:
         from hybridcalc.engines.checkpoints import kv_cache_open
 
         yield kv_cache_open("SGLang", kv_dtype(model, args)), "write --kv-cache-dtype fp8_e4m3 if it does"
@@ -409,7 +409,7 @@ def model_notes(model: Architecture, args: ServerArgs, workload: Workload) -> li
         notes.append(
             f"{heads} KV heads and {ranks} ranks do not divide one another, which attention layers often refuse"
         )
-    if args.kv_cache_dtype == "auto" and kv_of_checkpoint(model) == "fp8":
+    if args.kv_cache_dtype == "auto" and kv_of_checkpoint(model, args.engine_version) == "fp8":
         notes.append(f"--kv-cache-dtype auto is {kv_dtype(model, args)}, as the checkpoint's quantization_config says")
     if args.speculative and args.drafts_unset and args.draft_tokens:
         notes.append(f"{args.draft_tokens} draft tokens, SGLang's default where none are given")

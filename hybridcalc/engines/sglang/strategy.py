@@ -32,6 +32,7 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.refusals import (
+    caches_when_judged,
     check_companions,
     check_early_buffers,
     check_extra_buffer,
@@ -46,7 +47,6 @@ from hybridcalc.formulas import Slots, Strategy, slots_per_request
 
 INKLING_RATIO = 0.1
 TRITON_ON_BLACKWELL = ("FalconH1", "JetNemotron", "JetVLM")
-FLASHINFER_ON_BLACKWELL = ("GraniteMoeHybrid", "Lfm2")
 TRTLLM_WITH_BUFFERS = (
     "Qwen3Next", "Qwen3_5ForConditional", "Qwen3_5MoeForConditional", "Qwen4Exp", "InternS2",
 )  # fmt: skip
@@ -54,10 +54,10 @@ TRTLLM_WITH_BUFFERS = (
 and their pages with it, whatever is typed.
 """
 BACKEND_PAGES = {
-    "trtllm_mla": (32, 64), "cutedsl_mla": (32, 64), "trtllm_mha": (16, 32, 64, 128), "flashmla": (64,), "dsa": (64,),
-    "cutlass_mla": (128,), "hpc_ops": (64,),
+    "trtllm_mla": (32, 64), "cutedsl_mla": (32, 64), "flashmla": (64,), "dsa": (64,), "cutlass_mla": (128,),
+    "hpc_ops": (64,),
 }  # fmt: skip
-"""Pages that a backend takes; any other becomes 64, or the only one."""
+"""Pages that a backend takes, trtllm_mha by release; any other becomes 64, or the only one."""
 ANY_PAGE = ("dsa", "cutlass_mla")
 """Backends whose pages are not enforced here."""
 AITER_HEADS, AITER_CONTEXT, AITER_SHARE = (16, 128), 8192, 0.85
@@ -67,7 +67,7 @@ def with_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> Serv
     """The arguments with what the model's class, the GPU and, in early releases, its strategy settle of them; settled
     ones stay as they are.
     """
-    return of_gpu(model, class_defaults(model, args, rules))
+    return of_gpu(model, class_defaults(model, args, rules), rules)
 
 
 def class_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
@@ -186,7 +186,7 @@ def _choose_early(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choi
     typed = args.mamba_radix_cache_strategy
     strategy = Strategy.NO_BUFFER if typed == "auto" else Strategy(typed)
     if model.architecture not in rules.prefix_cache_off_classes and uses_radix_cache(model, rules):
-        supported = model.architecture in rules.extra_buffer_classes and args.linear_attn_backend == "triton"
+        supported = model.architecture in rules.extra_buffer_classes  # whatever the kernels
         check_early_buffers(strategy, model, args, rules, supported)
     return Choice(strategy.value, args.overlap, () if args.radix_cache else ("the prefix cache is off",))
 
@@ -210,7 +210,7 @@ def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet
 
 def settle_early(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
     """The arguments as a class and no_buffer settle them; what they refuse is left as it is (refusals.py)."""
-    if not args.radix_cache:
+    if not caches_when_judged(args, rules):
         return args
     if model.architecture in rules.prefix_cache_off_classes:
         return args.changed(disable_radix_cache=True)
@@ -222,7 +222,7 @@ def settle_early(model: Architecture, args: ServerArgs, rules: RuleSet) -> Serve
     if rules.single_token_pages and args.tokens_per_page != 1:
         args = args.changed(page_size=1)
     if args.speculative:
-        off = not rules.drafts_need_buffers or args.platform == "hip"
+        off = not rules.drafts_need_buffers or (args.platform == "hip" and rules.drafts_unrefused_on_amd)
         return args.changed(disable_radix_cache=True) if off else args
     if args.attention_backend == "trtllm_mha":
         return args.changed(disable_radix_cache=True, disable_overlap_schedule=False)
@@ -245,14 +245,14 @@ def of_class(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArg
             attention_backend="fa4" if major == 10 or (major == 9 and rules.fa4_on_hopper) else "triton"
         )
     if name.startswith("NemotronH"):
-        return _nemotron(args, major)
+        return _nemotron(args, major, rules)
     if major != 10:
         return args
     if name.startswith("KimiK3"):
         return args.changed(attention_backend="trtllm_mla")
     if name.startswith(TRITON_ON_BLACKWELL):
         return args.changed(attention_backend="triton")
-    if name.startswith(FLASHINFER_ON_BLACKWELL) and model.state_layers:
+    if (name.startswith("GraniteMoeHybrid") and model.state_layers) or name in rules.convolution_classes:
         return args.changed(attention_backend="flashinfer")
     if name.startswith(TRTLLM_WITH_BUFFERS):
         buffered = args.radix_cache and args.mamba_radix_cache_strategy.startswith("extra_buffer")
@@ -264,7 +264,7 @@ def of_class(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArg
     return args
 
 
-def of_gpu(model: Architecture, args: ServerArgs) -> ServerArgs:
+def of_gpu(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
     """The arguments with the GPU's backend and pages, where the class left them open or the backend insists on its own;
     on AMD's with the backend alone.
     """
@@ -273,7 +273,7 @@ def of_gpu(model: Architecture, args: ServerArgs) -> ServerArgs:
     if args.platform != "cuda" or args.capability is None:
         return args
     backend, page = args.attention_backend or _default(model, args), args.page_size
-    taken = BACKEND_PAGES.get(backend, ())
+    taken = rules.trtllm_mha_pages if backend == "trtllm_mha" else BACKEND_PAGES.get(backend, ())
     if taken and page not in taken and (page is None or backend not in ANY_PAGE):
         page = DSA_PAGE if DSA_PAGE in taken else taken[0]
     tree = (args.speculative_eagle_topk or 0) > 1
@@ -313,8 +313,10 @@ def _sparse(args: ServerArgs, major: int) -> ServerArgs:
     )
 
 
-def _nemotron(args: ServerArgs, major: int) -> ServerArgs:
+def _nemotron(args: ServerArgs, major: int, rules: RuleSet) -> ServerArgs:
     """Nemotron-H on Blackwell of any kind; with drafts of one branch its extra buffers come along."""
+    if not rules.nemotron_by_drafts:
+        return args.changed(attention_backend="flashinfer") if major == 10 else args
     if major not in (10, 12) or not (args.speculative or major == 10):
         return args
     if args.speculative and (major == 12 or args.speculative_eagle_topk not in (None, 1)):
