@@ -126,7 +126,7 @@ def test_vllms_blocks_give_the_planners_verdict(
     assert found.total(BLOCKS) == plan.num_blocks
     assert found.plan is not None
     assert found.plan.requests == plan.requests
-    wanted = None if not queued else BLOCKS if usage > 0.95 else LIMIT if capacity else OTHER
+    wanted = None if not queued else OTHER if not capacity else BLOCKS if usage > 0.95 else LIMIT
     assert found.binding == wanted
 
 
