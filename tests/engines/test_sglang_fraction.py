@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model, sglang
-from hybridcalc.engines.sglang.fraction import NO_GPU, by_memory, captured_sizes, prefill_backend, settle_fraction
+from hybridcalc.architecture import Config
+from hybridcalc.architecture.presets import shipped_config
+from hybridcalc.engines.sglang.fraction import (
+    NO_GPU,
+    by_memory,
+    captured_sizes,
+    prefill_backend,
+    settle_fraction,
+    vision_factor,
+)
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 
 
@@ -48,6 +57,53 @@ def test_chunk_and_decode_graphs_go_by_the_memory_of_a_gpu(
 ) -> None:
     """Cards of 20 to 35 GiB had a row of their own before 0.5.20; four ranks have larger graphs."""
     assert by_memory(sglang.ServerArgs(tp_size=ranks), mib, rules_for(release)[0]) == sizes
+
+
+@pytest.mark.parametrize(("chunk", "tokens"), [(1, 2048), (2047, 2048), (2049, 2049), (0, 16_384), (-1, 16_384)])
+def test_the_memory_of_a_step_is_of_its_chunk_or_of_the_most_it_prefills(chunk: int, tokens: int) -> None:
+    """memory_hook.py: 2,048 tokens at least, and max_prefill_tokens where prompts are not cut, here of a small card.
+
+    512 + 1.5 x tokens + 128 + 2 x 8 decode graphs, without graphs of prefill.
+    """
+    flags: dict[str, Any] = {"chunked_prefill_size": chunk, "disable_prefill_cuda_graph": True}
+    found = settle_fraction(load_model("falcon-h1-0.5b"), sglang.ServerArgs(**flags), 16 * 1024)
+    assert found.reserved_mib == 512 + 1.5 * tokens + 128 + 16
+
+
+@pytest.mark.parametrize(("mib", "reserved"), [(60 * 1024, 512 + 3072 + 128 + 16), (60 * 1024 + 1, 10_240)])
+def test_large_gpus_keep_ten_gib_at_least(mib: int, reserved: float) -> None:
+    """memory_hook.py: above 60 GiB, and not of 60 GiB."""
+    flags: dict[str, Any] = {"chunked_prefill_size": 2048, "cuda_graph_max_bs_decode": 8}
+    args = sglang.ServerArgs(**flags, disable_prefill_cuda_graph=True)
+    assert settle_fraction(load_model("falcon-h1-0.5b"), args, mib).reserved_mib == reserved
+
+
+@pytest.mark.parametrize(
+    ("vision", "factor"),
+    [
+        ({}, 1.0),
+        ({"num_hidden_layers": 12}, 1.05),
+        ({"hidden_size": 1152}, 1 - 0.1 * (1152**2 / 1024**2 - 1)),
+        ({"num_hidden_layers": 36, "hidden_size": 1024}, 0.95),
+        ({"num_hidden_layers": 72, "hidden_size": 2048}, 0.8),
+    ],
+)
+def test_a_larger_vision_tower_leaves_less(vision: dict[str, int], factor: float) -> None:
+    """adjust_mem_fraction_for_vlm: 24 layers of 1,024 unless the config says others, a tenth less for each as much."""
+    model = load_model("qwen3.5-9b")
+    config = Config(dict(shipped_config(model.name)) | {"vision_config": vision})
+    assert vision_factor(model._replace(config=config)) == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("backend", "found"),
+    [("none", "breakable"), ("deepep", "breakable"), ("megamoe", "breakable"), ("flashinfer", "breakable"),
+     ("mooncake", ""), ("mori", "")],
+)  # fmt: skip
+def test_prefill_is_captured_beside_some_ways_to_send_to_experts(backend: str, found: str) -> None:
+    """cuda_graph_hook.py: "unvalidated a2a backend" names the others."""
+    rules = rules_for("0.5.23")[0]
+    assert prefill_backend(load_model("qwen3-next-80b"), sglang.ServerArgs(moe_a2a_backend=backend), rules) == found
 
 
 def test_captured_sizes_grow_coarser() -> None:

@@ -30,6 +30,7 @@ DRAFTS = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4}
         ("0.5.16", "qwen3.5-27b", {}, 13_440 + 464),
         ("0.5.15", "qwen3-next-80b-a3b", {}, 13_440 + 464),
         ("0.5.13", "qwen3-next-80b-a3b", {}, 13_440),
+        ("0.5.13", "ling-2.6-flash", {}, 13_440),
         ("0.5.13", "qwen3.5-27b", {}, 13_440),
         ("0.5.12", "nemotron-3-nano-30b-a3b", {"enable_hierarchical_cache": True}, 13_440),
         ("0.5.12", "nemotron-3-nano-30b-a3b", {"disaggregation_mode": "prefill"}, 13_440),
