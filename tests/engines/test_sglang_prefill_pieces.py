@@ -35,6 +35,12 @@ DRAFTS = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4}
         ("0.5.12", "nemotron-3-nano-30b-a3b", {"enable_hierarchical_cache": True}, 13_440),
         ("0.5.12", "nemotron-3-nano-30b-a3b", {"disaggregation_mode": "prefill"}, 13_440),
         ("0.5.12", "nemotron-3-nano-30b-a3b", {"moe_a2a_backend": "deepep"}, 13_440),
+        ("0.5.12", "nemotron-3-nano-30b-a3b", {"cpu_offload_gb": 1}, 13_440),
+        ("0.5.12", "nemotron-3-nano-30b-a3b", {"disable_prefill_cuda_graph": True}, 13_440),
+        ("0.5.12", "nemotron-3-nano-30b-a3b", {"pp_size": 2}, 13_440 + 128),
+        ("0.5.12", "nemotron-3-nano-30b-a3b", {"enable_dp_attention": True}, 13_440 + 3 * 256),
+        ("0.5.12", "nemotron-3-nano-30b-a3b", {"speculative_algorithm": "NGRAM"}, 13_440 + 464),
+        ("0.5.13", "nemotron-3-nano-30b-a3b", {"speculative_algorithm": "STANDALONE"}, 13_440 + 464 + 6144),
     ],
 )
 def test_pieces_are_kept_room_for_where_a_release_captures_them(

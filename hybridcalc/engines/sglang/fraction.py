@@ -159,9 +159,10 @@ def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
         args.disable_prefill_cuda_graph
         or args.platform != "cuda"
         or args.pp_size > 1
-        or (args.enable_dp_attention and args.dp_size > 1)
+        or _workers_reserved(args, rules)
         or args.moe_a2a_backend not in (None, "none")
         or args.enable_hierarchical_cache
+        or args.cpu_offload_gb > 0
         or args.disaggregation_mode != "null"
         or model.multimodal
         or model.architecture in WITHOUT_PIECES
@@ -225,8 +226,8 @@ def after_capture(model: Architecture, args: ServerArgs, chunk: int, rules: Rule
 
 
 def _drafts_mib(args: ServerArgs, rules: RuleSet) -> int:
-    """What early releases kept for a draft model."""
-    if not args.speculative or not rules.drafts_reserve_mib:
+    """What early releases kept for a draft model; n-grams have none."""
+    if not args.speculative or args.speculative_algorithm == "NGRAM" or not rules.drafts_reserve_mib:
         return 0
     return 6144 if args.speculative_algorithm == "STANDALONE" else rules.drafts_reserve_mib
 
