@@ -275,8 +275,9 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
         key = spelling + "".join(name.partition(".")[1:])  # fields of a JSON flag are flags of their own
         if word.why and equals and name in ENGINES.rows[engine.name].starter.model_flags and is_path_to(word):
             word = word.instead(f"{name}={word.rpartition('/')[2]}")
+        word = _unless_empty(word) if equals else word
         if word.why:
-            opened.append(_open(word, spelling))
+            opened.append(_opened(word.partition("=")[2] or str(word), spelling, word.why, word.place))
             continue
         if equals or switch or at == len(words) or _is_flag(words[at]):
             kept.append(word)
@@ -304,9 +305,12 @@ def _unless_unfilled(word: Word) -> Word:
 
 
 def _unless_empty(word: Word) -> Word:
-    """A value, not known where a variable has left it empty: whoever starts the script gives it."""
-    written = word.source.text[word.begin : word.end].strip("\"'") if not word and not word.why else ""
-    return word.instead(written, LEFT_EMPTY) if written.startswith("$") else word
+    """A value, alone or behind ``--flag=``, not known where a variable has left it empty: who starts it gives it."""
+    name, equals, value = word.partition("=")
+    if word.why or (value if equals else word):
+        return word
+    written = word.source.text[word.begin : word.end].strip("\"'").removeprefix(name + equals).lstrip("\"'")
+    return word.instead(name + equals + written, LEFT_EMPTY) if written.startswith("$") else word
 
 
 def _by_its_end(model: Word) -> Word:
@@ -387,7 +391,7 @@ def read(
             unlisted = isinstance(error, MisspeltFlag) and not engine.variants.keys().isdisjoint(words.kept)
             flag = engine.flags.known(word.partition("=")[0])
             until = at + 1
-            while until < len(words.kept) and not words.kept[until].startswith("-"):
+            while until < len(words.kept) and not _is_flag(words.kept[until]):
                 until += 1
             shown = words.kept[at + 1] if until > at + 1 else word
             edit = spelling_edit(error.instead, word) if isinstance(error, MisspeltFlag) else None

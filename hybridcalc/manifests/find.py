@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
-from hybridcalc.manifests import Deployment, Passed, Trouble, file_bytes, files_under, filled, head_of, reason
+from hybridcalc.manifests import (
+    Deployment,
+    Passed,
+    Trouble,
+    check_text,
+    file_bytes,
+    files_under,
+    filled,
+    head_of,
+    reason,
+)
 from hybridcalc.manifests.scripts import batch_variables, in_container, on_nodes, run_script, slurm
 from hybridcalc.shell import FileError, Setting, Source, Text, Word, allowance, unrendered
 from hybridcalc.shell.evaluate import Shell
@@ -93,8 +103,7 @@ def read_file(
             data = file_bytes(path, LARGEST_FILE_BYTES)
         if len(data) > LARGEST_FILE_BYTES:
             raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
-        if b"\0" in data:
-            raise InputError("a binary file")
+        check_text(data)
     except (InputError, OSError, ValueError) as error:
         return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {reason(error)}"),))
     named = _by_name(_bare(path.rpartition("/")[2]))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from hybridcalc.errors import InputError
 from hybridcalc.shell import Setting, Text
 from hybridcalc.shell.commands import ASSIGNMENT
-from hybridcalc.shell.parse import Token, tokens
+from hybridcalc.shell.parse import Token, placed, tokens
 from hybridcalc.shell.scopes import Scopes, opposite
-from hybridcalc.shell.variables import FROM_CALLER, Variables
+from hybridcalc.shell.variables import FROM_CALLER, PARAMETER, REFERENCE, Variables
 
 if TYPE_CHECKING:
     from hybridcalc.shell.conditions import Operand
@@ -72,6 +72,7 @@ class Builtins:
         if head in _TESTS:
             return self._condition(words)
         if head in ("true", ":", "false"):
+            self._set_by_default(words[1:], unsure)
             return head != "false"
         if head in _READING:
             for token in words[1:]:
@@ -178,6 +179,19 @@ class Builtins:
                 self.scopes.localize(name)
             self.scopes.assign(name, setting, maybe=unsure, appended=appended)
         return []
+
+    def _set_by_default(self, words: list[Token], unsure: bool) -> None:
+        """``: ${N:=8}``: what an expansion sets where nothing has."""
+        for token in words:
+            match = REFERENCE.fullmatch(token.text) if token.kind == "live" else None
+            parameter = PARAMETER.fullmatch(match[2] or "") if match is not None else None
+            if parameter is None or parameter[3] not in (":=", "=") or self.variables.known(parameter[1]):
+                continue
+            name, before, self.variables.used = parameter[1], self.variables.used, set()
+            text, why = self.variables.parameter(parameter[0])
+            self.variables.assumed[name], self.variables.used = frozenset(self.variables.used), before
+            words_of = () if text is None else (placed(self.text, token._replace(text=text)),)
+            self.scopes.assign(name, Setting(words_of, why, self.variables.place(token.begin)), maybe=unsure)
 
     def _set(self, words: list[Token], unsure: bool) -> None:
         """``set -- ...``: the positional arguments from here on."""

@@ -29,6 +29,8 @@ MOST_CHOICES = 12
 
 _NEGATIVE = re.compile(r"-(?:[0-9]+|[0-9]*\.[0-9]+)")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+_CUT = re.compile(r"([0-9]{1,9})([A-Za-z.,_].{0,20})")
+_FACTORS = {"k": 2**10, "m": 2**20}
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
 _NAMES_MODEL = re.compile(r"(?i)[a-z].*[-/]")
 FIRST = "a MODEL stands before the engine's flags; else name its flag"
@@ -99,7 +101,8 @@ class FlagTable:
     """The flags of one engine.
 
     ``read_tokens`` reads a number with the engine's multiples, ``multiples`` says what they are, ``spelling`` turns a
-    typed name into the engine's own (some take underscores for dashes).
+    typed name into the engine's own (some take underscores for dashes). ``leading_digits``: of a whole number the
+    engine reads the digits in front (``std::stoi``), and starts with these.
     """
 
     def __init__(
@@ -112,9 +115,10 @@ class FlagTable:
         read_tokens: Callable[[str], int | None],
         multiples: str,
         spelling: Callable[[str], str] = str,
+        leading_digits: bool = False,
     ) -> None:
         self.engine, self.flags, self.others, self.files = engine, flags, others, files
-        self.multiples, self.spelling = multiples, spelling
+        self.multiples, self.spelling, self.leading_digits = multiples, spelling, leading_digits
         self.by_field = {flag.field: flag for flag in reversed(flags)}
         self.by_spelling = {spelling: flag for flag in flags for spelling in flag.spellings}
         self.switched_off = {off: flag for flag in flags if flag.kind == "switch" for off in _negations(flag)}
@@ -208,8 +212,16 @@ class FlagTable:
         else:
             fits = value is not None and flag.least <= value <= flag.most
         if not fits:
-            raise InputError(f"{name} {quoted(text)} is not {self._wanted(flag)}")
+            raise self._unfit(flag, name, text)
         return value
+
+    def _unfit(self, flag: Flag, name: str, text: str) -> InputError:
+        cut = _CUT.fullmatch(text) if self.leading_digits and flag.kind == "int" else None
+        if cut is None:
+            return InputError(f"{name} {quoted(text)} is not {self._wanted(flag)}")
+        factor = _FACTORS.get(cut[2].lower())
+        fix = f"write {int(cut[1]) * factor}" if factor else "write digits alone"
+        return InputError(f"{name} {quoted(text)} is read as {cut[1]}: {self.engine} stops behind the digits", fix=fix)
 
     def _wanted(self, flag: Flag) -> str:
         return wanted(flag) + (f" ({self.multiples})" if flag.kind == "tokens" else "")

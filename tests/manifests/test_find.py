@@ -95,11 +95,15 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with (tmp_path / "huge.yaml").open("r+b") as stream:
         stream.truncate(100 * 2**20)
     (tmp_path / "binary.yaml").write_bytes(b"sglang\0" * 100)
+    (tmp_path / "wide.yaml").write_text("# sglang\na: 1\n", encoding="utf-16")
+    (tmp_path / "unmarked.yaml").write_text("# sglang\na: 1\n", encoding="utf-16-le")
     (tmp_path / "broken.yaml").write_text("# sglang\na: [\n")
     os.mkfifo(tmp_path / "pipe.yaml")
     expected = {
         "huge.yaml": "larger than 4 MiB",
         "binary.yaml": "a binary file",
+        "wide.yaml": "text in UTF-16",
+        "unmarked.yaml": "text in UTF-16",
         "broken.yaml": "no YAML",
         "pipe.yaml": "not a regular file",
         "gone.yaml": "no such file",

@@ -109,6 +109,23 @@ def test_a_value_that_a_variable_leaves_empty_is_unresolved(tmp_path: Path) -> N
     assert ["--max-num-seqs ''" in item.finding.message for item in checked.findings] == [True]
 
 
+@pytest.mark.parametrize("written", ["--max-num-seqs=${S:-}", '"--max-num-seqs=$S"', "--max-num-seqs=${1:-}"])
+def test_a_value_behind_an_equals_sign_that_is_left_empty_is_unresolved(tmp_path: Path, written: str) -> None:
+    (tmp_path / "a.sh").write_text(f'S="${{S:-}}"\nvllm serve nemotron-h-8b {written}\n')
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    checked = judge(one, Settings())
+    value = written.strip('"').partition("=")[2]
+    assert [(item.text, item.flag) for item in checked.opened] == [(value, "--max-num-seqs")]
+    assert [item.finding.rule for item in checked.findings if item.finding.rule == "HC071"] == []
+
+
+def test_a_value_below_zero_is_refused_once(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("vllm serve nemotron-h-8b -tp 2 --max-num-seqs -1\n")
+    (one,) = read_file(str(tmp_path / "a.sh"), {}).deployments
+    found = [item.finding.message for item in judge(one, Settings()).findings if item.finding.rule == "HC071"]
+    assert len(found) == 1 and "--max-num-seqs '-1'" in found[0]
+
+
 def test_blanks_behind_a_backslash_end_the_command(tmp_path: Path) -> None:
     """The flags of the next line belong to none; carriage returns and Dockerfiles forgive it."""
     text = "vllm serve nemotron-h-8b --max-num-seqs 4 \\{}\n  --max-model-len 8192\n"

@@ -174,3 +174,15 @@ def test_any_words_give_values_or_an_input_error(words: list[str]) -> None:
         said = ""
     assert "\n" not in said
     assert set(found) <= {"", *(flag.spellings[0] for flag in FLAGS)}
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"), [("32k", "write 32768"), ("2M", "write 2097152"), ("32,768", "write digits alone")]
+)
+def test_an_engine_that_stops_behind_the_digits_is_said_to(value: str, fix: str) -> None:
+    flags = (Flag("length", ("--longest",), "int", 0, 10**6),)
+    table = FlagTable("Toy", flags, (), (), read_tokens=int, multiples="", leading_digits=True)
+    with pytest.raises(InputError) as caught:
+        table.read(["--longest", value])
+    digits = value.strip("kM").partition(",")[0]
+    assert (f"read as {digits}: Toy stops" in caught.value.message, caught.value.fix) == (True, fix)

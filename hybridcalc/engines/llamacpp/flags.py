@@ -192,8 +192,9 @@ SLOTS = 4
 LAYER_WORDS = {"auto": AUTO_LAYERS, "all": ALL_LAYERS}
 
 TABLE = FlagTable(
-    "llama.cpp", FLAGS, OTHER_FLAGS, (), read_tokens=lambda text: int(text) if text.isdecimal() else None, multiples=""
-)
+    "llama.cpp", FLAGS, OTHER_FLAGS, (), read_tokens=lambda text: int(text) if text.isdecimal() else None, multiples="",
+    leading_digits=True,
+)  # fmt: skip
 
 
 def from_words(
