@@ -34,14 +34,8 @@ SCRIPTS = {
     "default of a set variable": ("TP=2; sglang serve kimi-k3 --tp ${TP:-4}", ["kimi-k3", "--tp", "2"]),
     "alternative": ("T=1; sglang serve kimi-k3 ${T:+--tp 2} ${U:+--pp 2}", ["kimi-k3", "--tp", "2"]),
     "self default": ("TP=${TP:-8}; sglang serve kimi-k3 --tp $TP", ["kimi-k3", "--tp", "8"]),
-    "default by a colon": (
-        ': "${TP:=8}" ${PP=2}\nsglang serve kimi-k3 --tp $TP --pp $PP',
-        ["kimi-k3", "--tp", "8", "--pp", "2"],
-    ),
-    "no default by a colon": (
-        ': "${TP:-8}"; TP=2; : ${TP:=8}\nsglang serve kimi-k3 --tp $TP',
-        ["kimi-k3", "--tp", "2"],
-    ),
+    "default by a colon": (': "${N:=8}"\nsglang serve kimi-k3 --tp $N', ["kimi-k3", "--tp", "8"]),
+    "no default by a colon": ("N=2; : ${N:=8}\nsglang serve kimi-k3 --tp $N", ["kimi-k3", "--tp", "2"]),
     "quoted text is one word": ('A="--tp 8"; sglang serve kimi-k3 "$A"', ["kimi-k3", "--tp 8"]),
     "unquoted text is split": ('A="--tp 8"; sglang serve kimi-k3 $A', ["kimi-k3", "--tp", "8"]),
     "array": ('A=(--tp 8 # ranks\n --pp 2)\nsglang serve kimi-k3 "${A[@]}"', ["kimi-k3", "--tp", "8", "--pp", "2"]),
