@@ -15,7 +15,6 @@ And which files do paths stand for? Files, folders and globs; no link to a folde
 name is left out.
 """
 
-import codecs
 import os
 import re
 import stat
@@ -205,14 +204,6 @@ def file_bytes(path: str, largest: int) -> bytes:
             size = f"{largest // 2**20} MiB" if largest >= 2**20 else f"{largest:,} bytes"
             raise InputError(f"larger than {size}")
         return data
-
-
-def check_text(data: bytes) -> None:
-    """Raise InputError for a file that is no text in ASCII or UTF-8."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or bytes(4) in (data[:8:2], data[1:8:2]):
-        raise InputError("text in UTF-16: save it in UTF-8")
-    if b"\0" in data:
-        raise InputError("a binary file")
 
 
 def head_of(path: str, length: int) -> bytes:

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
-from hybridcalc.manifests import (
-    Deployment,
-    Passed,
-    Trouble,
-    check_text,
-    file_bytes,
-    files_under,
-    filled,
-    head_of,
-    reason,
-)
+from hybridcalc.manifests import Deployment, Passed, Trouble, file_bytes, files_under, filled, head_of, reason
 from hybridcalc.manifests.scripts import batch_variables, in_container, on_nodes, run_script, slurm
-from hybridcalc.shell import FileError, Setting, Source, Text, Word, allowance, unrendered
+from hybridcalc.shell import FileError, Setting, Source, Text, Word, allowance, check_text, unrendered
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.variables import Outside

@@ -15,6 +15,7 @@ read; a file that asks for more than an honest one could is refused. Memory and 
 is made.
 """
 
+import codecs
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -290,6 +291,14 @@ class Word(str):
     def rpartition(self, separator: str) -> tuple[str, str, str]:
         """As of any text; one without the separator would give back the word itself."""
         return str(self).rpartition(separator)
+
+
+def check_text(data: bytes) -> None:
+    """Raise InputError for a file that is no text in ASCII or UTF-8."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or bytes(4) in (data[:8:2], data[1:8:2]):
+        raise InputError("text in UTF-16: save it in UTF-8")
+    if b"\0" in data:
+        raise InputError("a binary file")
 
 
 def is_unresolved(word: str) -> bool:
