@@ -65,7 +65,7 @@ def test_a_gpu_is_found_without_dashes_and_with_its_memory(name: str, source: st
     ],
 )
 def test_an_unknown_gpu_is_refused_with_the_nearest_names(name: str, near: str) -> None:
-    with pytest.raises(InputError, match=f"^no GPU '{name}'$") as refusal:
+    with pytest.raises(InputError, match=f"(?m)^no GPU '{name}'$") as refusal:
         find_gpu(name)
     assert near in refusal.value.fix
 

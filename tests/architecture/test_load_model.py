@@ -222,7 +222,7 @@ def test_links_that_go_round_are_named_as_such(folder: Path, name: str) -> None:
 def test_a_link_to_nothing_is_no_such_file(folder: Path) -> None:
     """It is a path all the same, not the name of a model."""
     (folder / "dangling").symlink_to("nowhere")
-    with pytest.raises(ModelNotFound, match=r"^dangling: no such file$"):
+    with pytest.raises(ModelNotFound, match=r"(?m)^dangling: no such file$"):
         load_model("dangling")
 
 

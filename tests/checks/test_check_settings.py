@@ -68,7 +68,7 @@ def test_what_is_no_setting_is_named(section: dict[str, Any], message: str, fix:
         settings_from(section, "x")
     assert caught.value.message.startswith(message)
     assert (caught.value.fix or "").startswith(fix)
-    with pytest.raises(InputError, match=r"^x: not a table of settings$"):
+    with pytest.raises(InputError, match=r"(?m)^x: not a table of settings$"):
         settings_from([section], "x")
 
 

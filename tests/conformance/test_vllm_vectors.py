@@ -132,7 +132,7 @@ def test_state_tensors_of_a_layer(case_id: str) -> None:
 def test_mamba2_groups_that_the_ranks_do_not_divide_are_refused(case_id: str) -> None:
     """The mixer asserts that tp divides the groups or that there is one."""
     with pytest.raises(
-        ShardingError, match=r"^vLLM runs \d+ Mamba2 groups only on rank counts that divide them, not \d+$"
+        ShardingError, match=r"(?m)^vLLM runs \d+ Mamba2 groups only on rank counts that divide them, not \d+$"
     ):
         layer_state(CASES[case_id].model, CASES[case_id].args)
 

@@ -154,7 +154,7 @@ def test_what_is_set_by_hand_stays_and_does_not_start_where_a_card_lacks_memory(
     """--fit moves nothing that a flag places, and the fix is planned: it starts."""
     line = f"-m qwen3.5-27b-Q8_0.gguf -c 32768 {flags}"
     with pytest.raises(
-        llamacpp.Refusal, match=r"^GPU 0 lacks 12\.9\d GiB: it is to hold 28\.\d\d of 15\.56$"
+        llamacpp.Refusal, match=r"(?m)^GPU 0 lacks 12\.9\d GiB: it is to hold 28\.\d\d of 15\.56$"
     ) as caught:
         planned(line, "rtx-4080")
     assert caught.value.rule == "HC204" and isinstance(caught.value.fix, Write)

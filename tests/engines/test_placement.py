@@ -134,7 +134,7 @@ def test_heads_are_shared_and_those_that_are_fewer_than_the_ranks_copied(
     [(8, True, 3, "8 heads"), (8, True, 12, "8 heads"), (8, False, 16, "8 heads")],
 )
 def test_heads_that_ranks_do_not_divide_are_refused(units: int, repeated: bool, ranks: int, counted: str) -> None:
-    with pytest.raises(ShardingError, match=f"^--tp {ranks} does not divide the {counted} of x$"):
+    with pytest.raises(ShardingError, match=f"(?m)^--tp {ranks} does not divide the {counted} of x$"):
         Part(1024, units, repeated).share(ranks, "x")
 
 
@@ -206,7 +206,7 @@ def test_ranks_may_not_cut_a_block_of_fp8(ranks: int) -> None:
     widths = Widths(dict.fromkeys(("attention", "mlp", "shared"), 1), 1, ranks)
     if ranks > 4:
         with pytest.raises(
-            ShardingError, match=rf"^--tp {ranks} cuts .*, which blocks of 128 do not divide$"
+            ShardingError, match=rf"(?m)^--tp {ranks} cuts .*, which blocks of 128 do not divide$"
         ) as caught:
             check_split(found, quantized, widths, ranks, "--ep")
         assert caught.value.fix == "--ep"

@@ -117,6 +117,6 @@ def test_kv_of_a_draft_that_its_layers_price_is_no_figure_of_a_plan() -> None:
     """SGLang model_executor/pool_configurator.py: DSPARK and DFLASH alone have a cell of their own."""
     drafts: dict[str, Any] = {"tp_size": 8, "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
     sglang.plan(MODEL, ServerArgs(speculative_algorithm="DFLASH", **drafts), rest_gib=28.55)
-    with pytest.raises(InputError, match=r"^SGLang prices the KV of an EAGLE draft by its layers$") as caught:
+    with pytest.raises(InputError, match=r"(?m)^SGLang prices the KV of an EAGLE draft by its layers$") as caught:
         sglang.plan(MODEL, ServerArgs(speculative_algorithm="EAGLE", **drafts), rest_gib=28.55)
     assert caught.value.fix == "give --draft-layers N"

@@ -106,5 +106,5 @@ def test_both_engines_read_a_compute_capability_alike() -> None:
     assert ServerArgs(gpu_capability="10").capability == (10, 0)
     assert EngineArgs(gpu_capability="9.0").capability == (9, 0)
     for args in (ServerArgs(gpu_capability="9.x"), EngineArgs(gpu_capability="9.x")):
-        with pytest.raises(InputError, match=r"^'9\.x' is no compute capability$"):
+        with pytest.raises(InputError, match=r"(?m)^'9\.x' is no compute capability$"):
             _ = args.capability

@@ -154,7 +154,7 @@ def test_a_pure_state_space_model_alone_is_answered_too() -> None:
 
 def test_a_model_without_a_state_is_refused() -> None:
     """There is nothing to cross."""
-    with pytest.raises(InputError, match=r"^llama-3-8b has no recurrent layer: it keeps no state$"):
+    with pytest.raises(InputError, match=r"(?m)^llama-3-8b has no recurrent layer: it keeps no state$"):
         crossover("llama-3-8b")
 
 

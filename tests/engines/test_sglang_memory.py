@@ -128,7 +128,7 @@ def test_images_have_a_reserve_on_multimodal_models_since_0_5_18(
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "much", "1" * 30, "\u0663"])
 def test_a_reserve_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"^SGLANG_VLM_CACHE_SIZE_MB=.* is not a number of MB$"):
+    with pytest.raises(InputError, match=r"(?m)^SGLANG_VLM_CACHE_SIZE_MB=.* is not a number of MB$"):
         multimodal_gib(QWEN, args(env={"SGLANG_VLM_CACHE_SIZE_MB": text}))
 
 

@@ -139,7 +139,7 @@ def test_a_dtype_is_quoted_without_its_control_characters_and_never_at_length() 
 
 def test_ranks_that_do_not_divide_are_refused() -> None:
     """As the families module refuses them."""
-    with pytest.raises(ShardingError, match=r"^--tp 5 does not divide 96 KDA heads$"):
+    with pytest.raises(ShardingError, match=r"(?m)^--tp 5 does not divide 96 KDA heads$"):
         state_slot(load_model("kimi-k3"), ServerArgs(tp_size=5))
 
 

@@ -137,7 +137,7 @@ def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start() -> None:
 @pytest.mark.parametrize("spec", ["nonsense=3", "model-path=kimi-k3", "draft-layers=1,2", "trust-remote-code=1"])
 def test_a_name_that_changes_no_plan_is_refused(spec: str) -> None:
     """The engine passes over flags nobody knows; all points would silently be the same."""
-    with pytest.raises(InputError, match=r"^--sweep [a-z-]+: no flag that changes a plan$"):
+    with pytest.raises(InputError, match=r"(?m)^--sweep [a-z-]+: no flag that changes a plan$"):
         swept(K3, [spec])
 
 

@@ -126,7 +126,7 @@ def test_the_number_of_combinations_is_bounded() -> None:
     ],
 )
 def test_a_setting_is_swept_once_whatever_its_spelling(table: FlagTable, first: str, second: str) -> None:
-    with pytest.raises(InputError, match=r"^--sweep names a setting twice$"):
+    with pytest.raises(InputError, match=r"(?m)^--sweep names a setting twice$"):
         count_points([SweepAxis(first, ("1",)), SweepAxis(second, ("1",))], table)
 
 
@@ -323,7 +323,7 @@ def test_cheap_arguments_memory_and_length_do_not_part_preparations() -> None:
 def test_an_engine_that_is_not_swept_says_so() -> None:
     engine = Swept(lambda *_: None)
     engine.sweeping = None
-    with pytest.raises(InputError, match=r"^--sweep is not for Toy$"):
+    with pytest.raises(InputError, match=r"(?m)^--sweep is not for Toy$"):
         list(sweep(engine, [parse_axis("width=1")], len, MODEL, memory=exact_rest, work=NO_LENGTH))
 
 
@@ -384,5 +384,5 @@ def test_weights_that_never_fit_are_refused_points_and_words_that_never_read_an_
     senseless = InputError("no such memory")
     _, found, _ = toy(["width=1,2"], memory=refusing(senseless, at={1}))
     assert [(point.refusal, point.units) for point in found] == [("no such memory", 0), ("", 8)]
-    with pytest.raises(InputError, match=r"^no such memory$"):
+    with pytest.raises(InputError, match=r"(?m)^no such memory$"):
         toy(["width=1,2"], memory=refusing(senseless, at={1, 2}))

@@ -58,7 +58,7 @@ def test_a_model_without_attention_has_none() -> None:
 
 
 def test_a_backend_nobody_knows_is_an_input_error() -> None:
-    with pytest.raises(InputError, match=r"^--attention-backend MAGIC is not modelled$") as caught:
+    with pytest.raises(InputError, match=r"(?m)^--attention-backend MAGIC is not modelled$") as caught:
         prepare(load_model(NEMOTRON), EngineArgs(attention_backend="MAGIC"))
     assert caught.value.fix == f"one of {', '.join(FIXED_BACKENDS)}"
 
@@ -215,7 +215,7 @@ def test_packed_formats_are_for_heads_and_those_of_nvidia_for_its_kernels(dtype:
     assert (caught.value.stage, caught.value.rule) == (stage, "HC047")
     assert caught.value.message.endswith("the latent rows of MLA are not packed")
     if dtype.startswith("nvfp4") and not capability.startswith("10."):
-        with pytest.raises(Refusal, match=r"its kernels need compute capability 10\.x$"):
+        with pytest.raises(Refusal, match=r"(?m)its kernels need compute capability 10\.x$"):
             attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16")
     else:
         assert attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16") is not None

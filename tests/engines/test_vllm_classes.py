@@ -47,7 +47,7 @@ def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(m
 @pytest.mark.parametrize("name", sorted(NOT_MODELLED))
 def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine(name: str) -> None:
     """vLLM has it; what it keeps is not known here, so nothing is said about whether it would start."""
-    with pytest.raises(InputError, match=rf"^the hybrid class {name} is not modelled for vLLM$") as caught:
+    with pytest.raises(InputError, match=rf"(?m)^the hybrid class {name} is not modelled for vLLM$") as caught:
         prepare(load_model("inkling")._replace(architecture=name), EngineArgs())
     has = name == "BailingMoeV3VLForConditionalGeneration"
     assert caught.value.fix == ("SGLang 0.5.23 has it: --engine sglang" if has else NOWHERE)
@@ -74,7 +74,7 @@ def test_a_class_is_refused_by_releases_before_it() -> None:
         ("Qwen4ExpForCausalLM", "0.29.0", "0.28.0"),
     ):
         model = load_model("inkling")._replace(architecture=name)
-        with pytest.raises(Refusal, match=rf"has no class {name} yet: the first version that has it is {release}$"):
+        with pytest.raises(Refusal, match=rf"(?m)has no class {name} yet: the first version that has it is {release}$"):
             model_class(model, before)
         assert model_class(model, release) is CLASSES[name]
 
@@ -90,7 +90,7 @@ def test_every_preset_is_planned_in_a_version_that_has_it(name: str) -> None:
     model = load_model(name)
     if model.state is not None and model.architecture not in CLASSES:
         if model.architecture in NOT_MODELLED:
-            with pytest.raises(InputError, match=r"is not modelled for vLLM$"):
+            with pytest.raises(InputError, match=r"(?m)is not modelled for vLLM$"):
                 prepare(model, EngineArgs())
         else:
             refusal(name, "0.33.0")

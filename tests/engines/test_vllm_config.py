@@ -133,7 +133,7 @@ def test_defaults_follow_the_release(
 
 @pytest.mark.parametrize("text", ["", "nine", "9.x", "9.0.0", "-9.0", "99999.0", "\u0669.0"])
 def test_what_is_no_compute_capability_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"is no compute capability$|is not a name$"):
+    with pytest.raises(InputError, match=r"(?m)is no compute capability$|is not a name$"):
         prepared(gpu_capability=text)
 
 
@@ -309,7 +309,7 @@ def test_a_value_of_the_right_kind_may_still_be_none(given: dict[str, Any], text
 
 
 def test_a_method_that_is_no_name_is_an_input_error() -> None:
-    with pytest.raises(InputError, match=r"^the speculative method 3 is not a name$"):
+    with pytest.raises(InputError, match=r"(?m)^the speculative method 3 is not a name$"):
         prepared(speculative_config={"method": 3, "num_speculative_tokens": 1})
 
 
@@ -317,7 +317,7 @@ def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_erro
     """It would be a KeyError where bytes are counted; the flag wins over it."""
     model = load_model("qwen3.5-27b")
     odd = model._replace(declared_ssm_dtype="float128")
-    with pytest.raises(InputError, match=r"declares a state dtype 'float128'$") as caught:
+    with pytest.raises(InputError, match=r"(?m)declares a state dtype 'float128'$") as caught:
         prepare(odd, EngineArgs())
     assert caught.value.fix.startswith("one of ")
     assert prepare(odd, EngineArgs(mamba_ssm_cache_dtype="float32")).state[-1].dtype == "float32"
@@ -326,7 +326,7 @@ def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_erro
 def test_a_billion_draft_layers_in_a_config_are_an_input_error() -> None:
     """Found before a list of them is made."""
     model = load_model(NEXT)._replace(draft_layers=10**9)
-    with pytest.raises(InputError, match=r"has 1,000,000,000 draft layers, beyond any model$"):
+    with pytest.raises(InputError, match=r"(?m)has 1,000,000,000 draft layers, beyond any model$"):
         prepare(model, EngineArgs(speculative_config={"method": "mtp"}))
 
 

@@ -164,7 +164,7 @@ def test_what_has_no_crossover_is_refused(name: str, flags: dict[str, Any], mess
 
 
 def test_a_baseline_with_windows_is_refused_and_so_is_what_the_engine_refuses() -> None:
-    with pytest.raises(InputError, match=r"^gpt-oss-120b: blocks of sliding windows have no crossover here$"):
+    with pytest.raises(InputError, match=r"(?m)^gpt-oss-120b: blocks of sliding windows have no crossover here$"):
         crossover(NEMOTRON, "gpt-oss-120b")
     with pytest.raises(Refusal, match=r"does not divide the 32 attention heads"):
         crossover(NEMOTRON, tensor_parallel_size=3)

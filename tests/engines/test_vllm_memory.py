@@ -79,5 +79,5 @@ def test_weights_that_do_not_fit_are_refused(gib: float, share: float) -> None:
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
 def test_a_share_must_be_one(share: float) -> None:
-    with pytest.raises(InputError, match=r"^--gpu-memory-utilization .* is not a share of the memory$"):
+    with pytest.raises(InputError, match=r"(?m)^--gpu-memory-utilization .* is not a share of the memory$"):
         rest_from_gpu(CARD, weights(16.0), MODEL, EngineArgs(gpu_memory_utilization=share))

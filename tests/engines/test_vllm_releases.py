@@ -34,7 +34,7 @@ def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, no
 @pytest.mark.parametrize("version", ["0.17.1", "0.11.0", "0.1"])
 def test_a_version_older_than_every_known_one_is_refused(version: str) -> None:
     """Rules of a later version would be a guess."""
-    with pytest.raises(InputError, match=rf"^vLLM {version} is older than every version known here$") as caught:
+    with pytest.raises(InputError, match=rf"(?m)^vLLM {version} is older than every version known here$") as caught:
         prepare(load_model("nemotron-h-8b"), EngineArgs(engine_version=version))
     assert caught.value.fix == "known: 0.18.0 to 0.33.0"
 
@@ -92,6 +92,6 @@ def test_every_rule_turns_with_its_release() -> None:
 
 @pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
 def test_what_is_no_version_is_refused(version: str) -> None:
-    with pytest.raises(InputError, match=r" is not a version$") as caught:
+    with pytest.raises(InputError, match=r"(?m) is not a version$") as caught:
         prepare(load_model("nemotron-h-8b"), EngineArgs(engine_version=version))
     assert caught.value.fix == "write one like 0.5.23 or 0.33.0"

@@ -157,7 +157,7 @@ def test_recovery_of_drafts_runs_beside_connectors_once_its_records_lie_outside(
 def test_arguments_that_a_release_does_not_have(given: dict[str, Any], first: str) -> None:
     """The command line refuses them, so no plan is made."""
     before = RELEASES.versions[RELEASES.versions.index(first) - 1] if first in RELEASES.versions else "0.24.0"
-    with pytest.raises(Refusal, match=f"the first version that has it is {first}$") as caught:
+    with pytest.raises(Refusal, match=f"(?m)the first version that has it is {first}$") as caught:
         started(NANO, engine_version=before, **given)
     assert caught.value.release == first
     assert started("falcon-h1-0.5b", engine_version=first, **given)
@@ -170,7 +170,7 @@ def test_arguments_that_a_release_does_not_have(given: dict[str, Any], first: st
 def test_classes_whose_mtp_came_later(model: str, before: str, first: str) -> None:
     """hf_config_override of config/speculative.py knows their config from then on."""
     base = load_model("qwen3.5-27b" if model.startswith("Qwen") else "ling-2.6-flash")._replace(architecture=model)
-    with pytest.raises(Refusal, match=f"the first is {first}$"):
+    with pytest.raises(Refusal, match=f"(?m)the first is {first}$"):
         started(base, engine_version=before, speculative_config=MTP)
     assert started(base, engine_version=first, speculative_config=MTP).held.drafts == 2
 
@@ -199,7 +199,7 @@ def test_runner_v2_is_refused_for_what_it_lacks(version: str, given: dict[str, A
     if not lacks:
         assert started(NANO, **given)
         return
-    with pytest.raises(Refusal, match=f"^model runner V2 does not run {lacks}$"):
+    with pytest.raises(Refusal, match=f"(?m)^model runner V2 does not run {lacks}$"):
         started(NANO, **given)
 
 
@@ -209,7 +209,7 @@ def test_turboquant_lies_beside_states_from_0_21_on() -> None:
     Source: vLLM engine/arg_utils.py (0.20.2, 0.21.0).
     """
     given = {"kv_cache_dtype": "turboquant_k8v4", "max_model_len": 8192}
-    with pytest.raises(Refusal, match=r"turboquant_k8v4 does not lie beside states in this release$") as caught:
+    with pytest.raises(Refusal, match=r"(?m)turboquant_k8v4 does not lie beside states in this release$") as caught:
         started(NANO, engine_version="0.20.2", **given)
     assert (caught.value.rule, "0.21.0" in str(caught.value.fix)) == ("HC049", True)
     assert started(NANO, engine_version="0.21.0", **given)
@@ -220,7 +220,7 @@ def test_turboquant_of_a_model_without_states_is_not_modelled() -> None:
 
     Source: vLLM model_executor/layers/quantization/turboquant/config.py get_boundary_skip_layers (0.33.0).
     """
-    with pytest.raises(NotModelled, match=r"whose two layers at either end keep their own dtype, is not modelled$"):
+    with pytest.raises(NotModelled, match=r"(?m)whose two layers at either end keep their own dtype, is not modelled$"):
         started("llama-3-8b", kv_cache_dtype="turboquant_k8v4")
 
 

@@ -158,7 +158,7 @@ def test_a_refused_document_names_rule_stage_and_what_was_settled() -> None:
 
 
 def test_a_plan_without_memory_asks_for_it() -> None:
-    with pytest.raises(InputError, match=r"^a plan needs the memory free for the cache$"):
+    with pytest.raises(InputError, match=r"(?m)^a plan needs the memory free for the cache$"):
         vllm.plan(load_model(NEMOTRON), EngineArgs())
     plan = vllm.plan(load_model(NEMOTRON), EngineArgs(kv_cache_memory_bytes=40 * GIB, max_model_len=8192))
     assert plan.num_blocks == 2520
@@ -208,7 +208,7 @@ def test_requests_longer_than_the_server_takes_do_not_run() -> None:
 @pytest.mark.parametrize("value", [40.0 * GIB, "40GiB", True, float("nan"), 10**30, [1]])
 def test_a_memory_that_is_no_whole_number_of_bytes_is_an_input_error(value: Any) -> None:
     """Fractions of a byte would be cut in silence."""
-    with pytest.raises(InputError, match=r" is not a whole number of bytes$"):
+    with pytest.raises(InputError, match=r"(?m) is not a whole number of bytes$"):
         vllm.plan(load_model(NEMOTRON), EngineArgs(), available_bytes=value)
 
 

@@ -10,7 +10,7 @@ from hybridcalc.errors import HybridcalcError, InputError, Refusal, ShardingErro
 
 def test_a_model_without_a_state_is_refused() -> None:
     """Llama has KV alone."""
-    with pytest.raises(InputError, match=r"^llama-3-8b has no recurrent layer: it keeps no state$"):
+    with pytest.raises(InputError, match=r"(?m)^llama-3-8b has no recurrent layer: it keeps no state$"):
         layer_state(load_model("llama-3-8b"), EngineArgs())
 
 

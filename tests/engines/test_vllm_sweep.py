@@ -131,7 +131,7 @@ def test_weights_that_do_not_fit_are_points_that_do_not_start() -> None:
 @pytest.mark.parametrize("spec", ["nonsense=3", "model=kimi-k3", "port=1", "gpu=h100", "weights=16"])
 def test_a_name_that_changes_no_plan_is_refused(spec: str) -> None:
     """Flags nobody needs change nothing, and options of the command are none of the engine."""
-    with pytest.raises(InputError, match=r"^--sweep [a-z]+: no flag that changes a plan$"):
+    with pytest.raises(InputError, match=r"(?m)^--sweep [a-z]+: no flag that changes a plan$"):
         swept(NEMOTRON, [spec])
 
 
@@ -158,7 +158,7 @@ def test_switches_short_and_dotted_names_are_swept(spec: str, before: tuple[str,
 
 
 def test_a_value_that_is_no_switch_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^--sweep enforce-eager=2: a switch is true or false$") as caught:
+    with pytest.raises(InputError, match=r"(?m)^--sweep enforce-eager=2: a switch is true or false$") as caught:
         swept(NEMOTRON, ["enforce-eager=2"])
     assert caught.value.fix == "write enforce-eager=true,false"
 

@@ -119,7 +119,7 @@ def test_names_that_no_list_has_are_collected_and_bounded() -> None:
     assert unknown == []
     assert TABLE.read(["m", "--new", "1", "--ranks", "2", "--port", "3"], unknown=unknown) == {"": "m", "--ranks": 2}
     assert unknown == ["--new"]
-    with pytest.raises(InputError, match=rf"^more than {MOST_UNKNOWN} flags are unknown to Toy$"):
+    with pytest.raises(InputError, match=rf"(?m)^more than {MOST_UNKNOWN} flags are unknown to Toy$"):
         TABLE.read([f"--{number:040b}" for number in range(MOST_UNKNOWN + 1)])
 
 
