@@ -96,6 +96,7 @@ def test_a_partition_by_hand_is_taken_as_it_is(text: str) -> None:
     ours = ServerArgs(pp_size=2, env={"SGLANG_PP_LAYER_PARTITION": text})
     stages = pipeline_stages(QWEN._replace(layers="sa" * 5), ours)
     assert stages == ((0, 4, 2, 2, 0), (4, 10, 3, 3, 0))
+    assert pipeline_stages(QWEN._replace(layers="sa" * 5), ours.changed(pp_size=1)) == ((0, 10, 5, 5, 0),)
 
 
 @given(st.integers(1, 200), st.integers(1, 40))

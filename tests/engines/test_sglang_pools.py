@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.pools import (
 )
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.settings import weigh
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.units import GIB, MIB, gib_text
 
 K3_SLOT = 56_171_520
@@ -143,6 +143,17 @@ def test_a_pool_without_room_is_refused(flags: dict[str, Any], rest: float, mess
     with pytest.raises(IllegalCombination) as refusal:
         solve_pools(rest, GIB, 5, 10, 4096, ServerArgs(**flags), NEWEST)
     assert (refusal.value.message, refusal.value.fix) == (message, fix)
+
+
+def test_the_flag_that_leaves_no_page_is_the_one_to_raise() -> None:
+    for given, tokens, fix in (
+        ({"max_total_tokens": 63}, 4096, "raise --max-total-tokens, or leave it out"),
+        ({"max_total_tokens": 63}, 63, "raise --mem-fraction-static, or lower the share of the state pool"),
+        ({}, 0, "raise --mem-fraction-static, or lower the share of the state pool"),
+    ):
+        with pytest.raises(Refusal) as caught:
+            capped_tokens(tokens, ServerArgs(page_size=64, **given))
+        assert caught.value.fix == fix, given
 
 
 def test_kv_without_a_page_is_refused() -> None:

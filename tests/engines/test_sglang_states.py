@@ -96,6 +96,23 @@ def test_the_ssm_dtype_is_flag_then_env_then_config_then_fp32(
     assert (slot.ssm_dtype, slot.ssm_dtype_reason) == (dtype, reason)
 
 
+READING = (
+    "Qwen3NextForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronHForCausalLM",
+    "FalconH1ForCausalLM", "JetNemotronForCausalLM", "Lfm2ForCausalLM", "ZayaForCausalLM", "GigaChat35ForCausalLM",
+)  # fmt: skip
+NOT_READING = (
+    "KimiLinearForCausalLM", "BailingMoeV3ForCausalLM", "GraniteMoeHybridForCausalLM", "Lfm2MoeForCausalLM",
+    "Mamba2ForCausalLM",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READING + NOT_READING)
+def test_some_classes_read_the_dtype_that_a_config_declares(name: str) -> None:
+    """Those whose config hands itself to mamba2_state_dtype (0.5.23)."""
+    model = load_model("qwen3.5-27b")._replace(architecture=name, declared_ssm_dtype="bfloat16")
+    assert state_slot(model, ServerArgs()).ssm_dtype == ("bfloat16" if name in READING else "float32")
+
+
 def test_nemotron_s_cache_dtype_field_is_not_read() -> None:
     """SGLang reads mamba_ssm_dtype alone; mamba_ssm_cache_dtype is vLLM's."""
     model = load_model("nemotron-3-nano-30b-a3b")

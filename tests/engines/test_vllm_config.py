@@ -188,6 +188,8 @@ REFUSED = {
               {"tensor_parallel_size": 4}),
     "KV dtype": ({"kv_cache_dtype": "float16"}, "HC049", "--kv-cache-dtype float16 is not the model's dtype bfloat16",
                  {"kv_cache_dtype": "float16", "dtype": "float16"}),
+    "KV of 16 bits": ({"kv_cache_dtype": "bfloat16", "dtype": "float16"}, "HC049",
+                      "--kv-cache-dtype bfloat16 is not the model's dtype float16", {"kv_cache_dtype": "bfloat16"}),
     "mamba block": ({"mamba_block_size": 2048, "enable_prefix_caching": False}, "HC049",
                     "--mamba-block-size needs prefix caching", {"mamba_block_size": 2048}),
     "chunked prefill": ({"enable_chunked_prefill": False}, "HC049",

@@ -14,6 +14,7 @@ from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.errors import NotModelled
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
+EAGLE = {"method": "eagle", "model": "a/b", "num_speculative_tokens": 2}
 MTP = {"method": "mtp", "num_speculative_tokens": 2}
 KIMI, NANO = "kimi-linear-48b-a3b", "nemotron-nano-9b-v2"
 
@@ -191,6 +192,9 @@ def test_latent_rows_are_not_kept_in_fp8_e5m2() -> None:
         ("0.24.0", {}, ""),
         ("0.25.1", {"enable_prefix_caching": True}, ""),
         ("0.25.1", {"speculative_config": NGRAM}, "ngram"),
+        ("0.32.0", {"speculative_config": {**EAGLE, "parallel_drafting": True}}, "parallel drafting"),
+        ("0.32.0", {"speculative_config": {**EAGLE, "method": "dflash", "parallel_drafting": True}}, ""),
+        ("0.32.0", {"speculative_config": {**EAGLE, "method": "dspark", "parallel_drafting": True}}, ""),
     ],
 )
 def test_runner_v2_is_refused_for_what_it_lacks(version: str, given: dict[str, Any], lacks: str) -> None:

@@ -86,11 +86,12 @@ def test_absorbed_copies_are_in_16_bits_unless_fp8_has_no_blocks(
     assert _added(_weights(model, "sglang", tp_size=2), "absorbed kv_b_proj") == elements // 2 * size
 
 
-def test_a_card_without_fp8_keeps_a_scale_a_row_in_both_engines() -> None:
+@pytest.mark.parametrize(("card", "other"), [("8.6", "9.0"), ("8.0", "8.9"), ("8.8", "12.0")])
+def test_a_card_without_fp8_keeps_a_scale_a_row_in_both_engines(card: str, other: str) -> None:
     """4 bytes for 128 x 128 elements become 2 for 128: 1.5 % of what is in fp8."""
     model = _model("qwen3.6-27b", FP8_BLOCK)
     for engine in ("sglang", "vllm"):
-        old, new = (_line(_weights(model, engine, gpu_capability=card), "down_proj") for card in ("8.6", "9.0"))
+        old, new = (_line(_weights(model, engine, gpu_capability=one), "down_proj") for one in (card, other))
         rows, columns = old.local
         assert (old.bytes - new.bytes) // old.copies == 2 * rows * columns // 128 - 4 * rows * columns // 128**2
 
@@ -129,6 +130,23 @@ def test_groups_are_whole_on_each_rank_where_a_flag_says_so(flags: dict[str, Any
     """--mm-enable-dp-encoder keeps the tower of images whole, an all-to-all among experts the shared one."""
     found = _weights(_model("qwen3.5-35b-a3b"), "sglang", tp_size=4, **flags)
     assert all(line.local == line.shape for line in found.lines if line.group == group) is whole
+
+
+@pytest.mark.parametrize(("flags", "ranks"), [({}, 4), ({"enable_dp_lm_head": True}, 2)])
+def test_the_head_is_shared_by_a_worker_where_a_flag_says_so(flags: dict[str, Any], ranks: int) -> None:
+    """--enable-dp-lm-head: over the 2 ranks of an attention worker, and over all 4 without."""
+    dp = {"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}
+    line = _line(_weights(_model("qwen3.5-35b-a3b"), "sglang", **dp, **flags), "lm_head.weight")
+    assert line.shape[0] == ranks * line.local[0]
+
+
+@pytest.mark.parametrize("quantization", [FP8_BLOCK, GPTQ])
+def test_other_checkpoints_have_draft_layers_as_the_rest(quantization: dict[str, Any]) -> None:
+    drafting = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+    found = _weights(_model("qwen3.6-27b", quantization), "sglang", **drafting)
+    lines = [line for line in found.lines if line.name.endswith("down_proj") and line.group in ("mlp", "mtp")]
+    assert {line.group for line in lines} == {"mlp", "mtp"}
+    assert len({line.dtype for line in lines}) == 1 and lines[0].dtype != "bfloat16"
 
 
 def test_draft_layers_of_modelopt_stay_in_16_bits_under_sglang() -> None:
