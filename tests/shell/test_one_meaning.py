@@ -149,7 +149,7 @@ def test_an_image_and_what_is_mounted_are_known_to_both(tmp_path: Path, line: st
 
 def test_a_quote_that_is_never_closed_is_the_same_mistake(tmp_path: Path) -> None:
     line = f"echo x\n{RUN} '8"
-    with pytest.raises(InputError, match=r"^no closing ' for \"'8\"$"):
+    with pytest.raises(InputError, match=r"(?m)^no closing ' for \"'8\"$"):
         ENGINES.launch(line)
     (tmp_path / "a.sh").write_text(line)
     (trouble,) = read_file(str(tmp_path / "a.sh"), {}).troubles
