@@ -171,6 +171,18 @@ def test_weights_by_the_mix_are_an_interval() -> None:
     assert all(low <= likely <= high for low, likely, high in TYPE_MIXES.values())
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("qwen3.5-27b:Q4_K_M", "qwen3.5-27b-Q4_K_M.gguf"),
+        ("Qwen3.5-27B-Q4_K_M.gguf", "Qwen3.5-27B-Q4_K_M.gguf"),
+        ("Qwen3.5-27B-Q4_K_M.GGUF", "Qwen3.5-27B-Q4_K_M.GGUF"),
+    ],
+)
+def test_a_launch_loads_the_file_that_was_named_or_one_of_the_mix(name: str, file: str) -> None:
+    assert ENGINES["llama.cpp"].file_of(load_model(name)) == file
+
+
 @pytest.mark.parametrize("name", ["qwen3.5-27b:Q4_K_M", "qwen3.5-27b-Q4_K_M.gguf"])
 def test_a_plan_says_the_mix_of_its_model(name: str) -> None:
     answer = run("plan", "--", "llama-server", "-m", name, "-c", "4096")

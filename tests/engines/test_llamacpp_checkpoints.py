@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llamacpp_server import boot, write_tiny
 
 from hybridcalc import llamacpp, load_model
-from hybridcalc.engines.llamacpp.saved import ServerSlot, served
+from hybridcalc.engines.llamacpp.saved import ContextCheckpoint, ServerSlot, served
 
 PLACE = r"\(pos_min = -?\d+, pos_max = -?\d+, n_tokens ="
 MARKS = re.compile(
@@ -92,6 +92,16 @@ def test_a_slot_holds_its_prompt_and_the_answer_but_its_last_token(answer: int, 
     slot, _ = served(ServerSlot(), 300, 0, batch=2048, ubatch=512, limit=32, answer=answer)
     assert (slot.held, slot.prompts) == (held, 1)
     assert (slot.resumed(held, held + 1), slot.resumed(held, held), slot.resumed(295, 400)) == (held, 296, 0)
+
+
+@pytest.mark.parametrize(("apart", "kept"), [(8192, (100, 20_000)), (8193, (100, 8293, 20_000))])
+def test_a_full_slot_gives_up_what_lies_within_8192_tokens_of_an_earlier_one(apart: int, kept: tuple[int, ...]) -> None:
+    """--checkpoint-min-step of b11434, by default; room for the new one is made of other prompts' alone."""
+    assert llamacpp.ContextParams().checkpoint_min_step == 8192
+    slot = ServerSlot(tuple(ContextCheckpoint(at, n) for n, at in enumerate((100, 100 + apart, 20_000))), 3, 20_100)
+    after, made = served(slot, 20_101, 20_100, batch=2048, ubatch=512, limit=4)
+    assert made == (20_100,)
+    assert tuple(each.tokens for each in after.checkpoints) == (*kept, 20_100)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 5000)), max_size=12), st.integers(1, 6))

@@ -129,6 +129,8 @@ def test_index_caches_lie_beside_the_pages(flags: dict[str, Any], block: int, si
         assert [g.kind for g in ready.groups] == (kinds if release is OLD else [*kinds[2:], FULL, TAIL])
         assert sorted((group.layers for group in ready.groups), reverse=True) == sorted(sizes, reverse=True)
         assert ready.groups[own[TAIL]].block == ring
+        if release is NEW:  # a raw key and its gate in 16 bits; in 0.31 as long as a page of keys
+            assert ready.groups[own[TAIL]].page == ring * 2 * 128 * 2
         whole = sizes[0] * (block * 1024 + block // 4 * 132)
         assert ready.bytes_per_block == (whole if release is OLD else ceil(whole / 33792) * 33792)
         held = 2 + ready.args.num_speculative_tokens + (release is NEW)

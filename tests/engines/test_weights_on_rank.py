@@ -207,6 +207,19 @@ def test_headers_of_a_folder_size_its_checkpoint(tmp_path: Path) -> None:
     assert "the closed form" in twice.uncertain
 
 
+def test_a_folder_whose_name_says_quantised_is_what_its_headers_say(tmp_path: Path) -> None:
+    """16 bits a parameter are no AWQ, whatever the folder is called; fewer bytes are."""
+    folder = tmp_path / "model-AWQ"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    count = _weights(str(tmp_path)).parameters
+    _safetensors(folder / "a.safetensors", {"x": ("BF16", [count], 2 * count)})
+    assert [finding.rule for finding in _weights(str(folder)).findings] == []
+    _safetensors(folder / "a.safetensors", {"x": ("I8", [count], count)})
+    assert [finding.rule for finding in _weights(str(folder)).findings] == ["HC090"]
+
+
 def test_a_damaged_header_is_an_error_of_one_line(tmp_path: Path) -> None:
     """Cut short, no JSON, a length beyond the file, a tensor without a place."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))

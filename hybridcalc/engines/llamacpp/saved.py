@@ -66,9 +66,7 @@ def served(
     at = start
     while at < prompt and limit:
         end = min([at + batch, prompt, *(cut for cut in cuts if cut > at)])
-        near = prompt < end + ubatch
-        spaced = not held or near or at > held[-1].tokens + min_step
-        if (end == prompt or near) and at > 0 and spaced:
+        if at > 0 and prompt < end + ubatch:
             held = _with_room(held, number, limit, min_step)
             held = [each for each in held if each.tokens != at] + [ContextCheckpoint(at, number)]
             made.append(at)

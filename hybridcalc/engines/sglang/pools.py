@@ -159,14 +159,18 @@ def more_room(args: ServerArgs, slots: int, slots_per_request: int, tokens: int)
     typed. ``tokens``: those that the memory holds.
     """
     if slots >= slots_per_request:
-        if args.max_total_tokens is not None and tokens > args.max_total_tokens:
-            return "raise --max-total-tokens, or leave it out"
-        return "raise --mem-fraction-static, or lower the share of the state pool"
+        return _more_tokens(args, tokens)
     if args.max_mamba_cache_size is not None:
         return Write("--max-mamba-cache-size", pin(args.attn_dp_size, slots_per_request, dp=args.attn_dp_size))
     if args.mamba_full_memory_ratio is not None and args.mamba_full_memory_ratio < DEFAULT_RATIO:
         return "raise --mamba-full-memory-ratio, or leave it out"
     return "raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs"
+
+
+def _more_tokens(args: ServerArgs, tokens: int) -> str:
+    if args.max_total_tokens is not None and tokens > args.max_total_tokens:
+        return "raise --max-total-tokens, or leave it out"
+    return "raise --mem-fraction-static, or lower the share of the state pool"
 
 
 def check_left_over(pool: StatePool, rest_gib: float) -> None:
@@ -197,7 +201,7 @@ def capped_tokens(tokens: int, args: ServerArgs) -> int:
             f"the KV pool holds no page of {page} tokens",
             stage="tokens",
             rule="HC001",
-            fix=more_room(args, 1, 1, uncapped),
+            fix=_more_tokens(args, uncapped),
         )
     return tokens
 
