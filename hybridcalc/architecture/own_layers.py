@@ -13,7 +13,7 @@ from hybridcalc.architecture.inkling_layers import inkling, inkling2
 from hybridcalc.architecture.layers import Style, attention, feeds, first_of, last_of, of_vision, routed
 from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, LAST, Block, Part, Tensor, linear, vector
 
-QWEN4 = Style("model.language_model", form="split", qk="head", gate="attn_output_gate", norms=0)
+QWEN4 = Style("model.language_model", form="split", qk="head", gate="attn_output_gate")
 MOST_NGRAM_HEADS, MOST_NGRAM_ROWS = 64, 2**30
 
 

@@ -40,6 +40,10 @@ class Needle(NamedTuple):
 Find: TypeAlias = Callable[[bytes], Iterator[Found]]
 
 
+def _of_none(_: Boot) -> set[int]:
+    return set()
+
+
 @dataclass(frozen=True)
 class Grammar:
     """The log of one engine: its forms, and what differs from other engines in how a log is searched and split.
@@ -63,7 +67,7 @@ class Grammar:
     fragments: bytes = b""
     samples: tuple[bytes, ...] = ()
     starts_anew: Callable[[Boot, Record], bool] | None = None
-    of_draft: Callable[[Boot], set[int]] | None = None
+    of_draft: Callable[[Boot], set[int]] = _of_none
     rehearsed: Callable[[Boot, Record | None], tuple[str, ...]] | None = None
     workers: tuple[str, ...] = ()
     rows: tuple[TableRow, ...] = ()
@@ -383,7 +387,7 @@ def merged(boots: Iterable[Boot]) -> dict[str, Any]:
 
 def figure_list(boot: Boot) -> list[Figure]:
     """Every figure a boot printed, rank by rank, in the order of the log; a draft model's under its own name."""
-    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    drafts = boot.grammar.of_draft(boot)
     reported, said = boot.grammar.reported, list[Figure]()
     for record in sorted(boot.statements, key=lambda record: record.line):
         draft, named = id(record) in drafts, set[str]()

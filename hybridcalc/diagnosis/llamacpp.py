@@ -209,7 +209,7 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
     """The buffers of each kind over all devices, and what they come to; ``totals`` are told elsewhere, those of caches
     on the lines ``told``.
     """
-    drafts = answer.boot.grammar.of_draft(answer.boot) if answer.boot.grammar.of_draft is not None else set()
+    drafts = answer.boot.grammar.of_draft(answer.boot)
     sums, host, said = dict[str, int](), Fraction(0), list[str]()
     shared = {"KV": "KV and states"} if answer.boot.of("kv_self") and totals["state_buffer"] is not None else {}
     for kind, name in KINDS:

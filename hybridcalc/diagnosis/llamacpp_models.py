@@ -75,7 +75,7 @@ class States(NamedTuple):
 
 def caches(boot: Boot) -> list[Cache]:
     """Every KV cache with its cells, a draft's left out; the one with the most layers first."""
-    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    drafts = boot.grammar.of_draft(boot)
     kinds = ("kv_total", "kv_self", "kv_buffer")
     found = [
         cache
@@ -123,7 +123,7 @@ def _beside_kv(boot: Boot) -> States | None:
     """ik_llama.cpp's: what its KV buffers hold beside the KV."""
     own = next(iter(boot.of("kv_self")), None)
     total = own.size("size") if own is not None else None
-    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    drafts = boot.grammar.of_draft(boot)
     buffers = [size for one in boot.of("kv_buffer") if id(one) not in drafts and (size := one.size("size"))]
     if own is None or total is None or not buffers:
         return None

@@ -10,14 +10,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from small_configs import small_config
 
+from hybridcalc.architecture import IndexCache
 from hybridcalc.architecture.config_json import _model_dtype, _rope_factor, read_config
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.gguf_model import Keys
+from hybridcalc.architecture.gguf_model import Keys, _index
 from hybridcalc.architecture.preset_schema import MOST_FIELDS, ConfigFields
 from hybridcalc.architecture.quantization import FP8_BLOCK, FP8_TENSOR, MXFP8, integers
 from hybridcalc.architecture.quantization_config import read_quantization
 from hybridcalc.architecture.safetensors import parse_header, parse_index, tensors_of
-from hybridcalc.errors import ConfigError, HybridcalcError
+from hybridcalc.errors import ConfigError, HybridcalcError, NotModelled
 
 
 def taken(read: Callable[[], Any]) -> bool:
@@ -58,6 +59,21 @@ def test_a_real_number_of_a_config(value: Any, good: bool) -> None:
 def test_a_list_of_a_config_has_at_most_4096_entries(value: Any, good: bool) -> None:
     fields = Fields({"n": value}, "x")
     assert (fields.numbers("n"), fields.wrong == []) == (value if good else [], good)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [({}, None), ({"key_length": 128}, (128, 1)), ({"key_length": 128, "kpool": 0}, (128, 1)),
+     ({"key_length": 128, "kpool": 4}, (128, 4)), ({"key_length": 128, "types": [1, 1]}, (128, 1))],
+)  # fmt: skip
+def test_an_indexer_of_a_gguf_keeps_a_key_a_token_unless_it_pools(values: dict[str, Any], kept: Any) -> None:
+    keys = Keys.__new__(Keys)
+    keys.kind, keys.layers = "deepseek32", 2
+    keys.raw = lambda name: values.get(name.rpartition(".")[2])  # type: ignore[method-assign]
+    assert _index(keys) == (IndexCache(*kept) if kept else None)
+    values = {"key_length": 128, "types": [1, 0]}
+    with pytest.raises(NotModelled, match="layers that share an indexer"):
+        _index(keys)
 
 
 @pytest.mark.parametrize(("count", "good"), [(1, True), (4096, True), (4097, False)])

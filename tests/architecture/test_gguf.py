@@ -30,14 +30,14 @@ def test_metadata_and_tensors(tmp_path: Path) -> None:
         "general.architecture": "llama",
         "flag": True,
         "half": 0.5,
-        "list": [1, 2, 3],
-        "long": [7] * 5000,
+        "list": [7] * 4096,
+        "long": [7] * 4097,
         "words": ["a", "b"],
     }
     path = tmp_path / "m.gguf"
     path.write_bytes(header(metadata, TENSORS, SIZES))
     found = read_header(path)
-    assert found.metadata == {**metadata, "long": LongArray(5000), "words": LongArray(2)}
+    assert found.metadata == {**metadata, "long": LongArray(4097), "words": LongArray(2)}
     assert [(each.name, each.shape, each.bytes) for each in found.tensors] == [
         ("a.weight", (64, 4), 1024),
         ("b.weight", (256, 8), 1680),
@@ -74,7 +74,8 @@ def test_a_model_in_several_files(tmp_path: Path) -> None:
 
 def test_the_architecture_is_that_of_the_preset(tmp_path: Path) -> None:
     found, preset = load_model(str(qwen35_27b(tmp_path / "q.gguf"))), load_model("qwen3.5-27b")
-    for name in ("architecture", "layers", "attention", "state", "draft_layers", "max_context", "hidden_size"):
+    sizes = ("draft_layers", "max_context", "hidden_size", "window", "window_attention")
+    for name in ("architecture", "layers", "attention", "state", *sizes):
         assert getattr(found, name) == getattr(preset, name), name
 
 
@@ -119,13 +120,15 @@ BOMB = pack("<4sIQQ", b"GGUF", 3, 0, 1) + text("k")
         (b"GGML" + bytes(40), "not a GGUF file"),
         (pack(">4sIQQ", b"GGUF", 3, 0, 0), "version 50331648 of GGUF"),
         (pack("<4sIQQ", b"GGUF", 3, 2**40, 0), "a GGUF header of 0 keys and 1,099,511,627,776 tensors"),
-        (pack("<4sIQQ", b"GGUF", 3, 1, 0), "ends too early"),
+        (pack("<4sIQQ", b"GGUF", 3, 2**18, 2**14), "ends too early"),
+        (pack("<4sIQQ", b"GGUF", 3, 2**18 + 1, 0), "a GGUF header of 0 keys and 262,145 tensors"),
+        (pack("<4sIQQ", b"GGUF", 3, 0, 2**14 + 1), "a GGUF header of 16,385 keys and 0 tensors"),
         (BOMB + pack("<IQ", 8, 2**60), "a text of 1,152,921,504,606,846,976 bytes"),
         (BOMB + pack("<IIQ", 9, 4, 2**60), "an array of 1,152,921,504,606,846,976 values"),
         (BOMB + pack("<IIQ", 9, 9, 1), "an array of unknown type 9"),
         (BOMB + pack("<I", 99), "a value of unknown type 99"),
         (pack("<4sIQQ", b"GGUF", 3, 0, 2) + (text("k") + pack("<II", 4, 1)) * 2, "key 'k' appears twice"),
-        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<I", 9), "a tensor of 9 dimensions"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<I", 5), "a tensor of 5 dimensions"),
         (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<IQIQ", 1, 64, 77, 0), "a tensor of unknown type 77"),
         (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<IQIQ", 1, 33, 2, 0), "rows of 33 are no blocks of 32"),
         (pack("<4sIQQ", b"GGUF", 3, 1, 0) + pack("<Q", 1) + b"\xff" + pack("<IQIQ", 1, 64, 0, 0), "no text"),

@@ -58,6 +58,14 @@ def test_sizes_that_may_be_nothing_are_read_as_nothing() -> None:
     assert (model.attention, model.draft_layers) == (LatentKV(512, 0), 0)
 
 
+@pytest.mark.parametrize(("more", "said"), [(3, ""), (4, "; and 1 more"), (6, "; and 3 more")])
+def test_three_faults_of_a_preset_are_told_and_the_others_counted(more: int, said: str) -> None:
+    """Each with its field; no more than three are counted as none."""
+    message = refusal_of(MINE + "".join(f"field{n}: {n}\n" for n in range(more)))
+    told = [f"field{n}: Extra inputs are not permitted" for n in range(3)]
+    assert message == f"mine.yaml: {'; '.join(told)}{said}"
+
+
 def test_window_layers_may_have_heads_of_their_own() -> None:
     """Inkling: 16 KV heads in local layers, 8 in full ones."""
     text = MINE.replace("{tokens: 512}", "{tokens: 512, kv_heads: 16, head_dim: 128}")

@@ -167,6 +167,12 @@ def test_a_model_that_nobody_names_is_asked_for_where_it_would_stand(
     assert (asked.text, asked.line, asked.column) == (text, 2, column)
 
 
+@pytest.mark.parametrize("flag", ["--served-model-name", "--served_model_name", "--served-model-name other"])
+def test_a_served_name_says_the_model_in_either_spelling(tmp_path: Path, flag: str) -> None:
+    """vLLM reads flags with underscores as with hyphens, and any of several names may be a model's."""
+    assert check(tmp_path, f"vllm serve /model {flag} nemotron-h-8b").model_preset == "nemotron-h-8b"
+
+
 def test_a_path_is_given_a_model_by_the_settings(tmp_path: Path) -> None:
     assert check(tmp_path, "sglang serve --model-path /model", models={"/model": "kimi-k3"}).model_preset == "kimi-k3"
     assert check(tmp_path, "sglang serve --tp 8", models={"*": "kimi-k3"}).model_preset == "kimi-k3"

@@ -150,6 +150,19 @@ def test_the_image_of_a_launch_is_the_nearest_of_its_text(tmp_path: Path, neares
     assert text.splitlines()[place.line - 1].strip() == f"- image: {image}"
 
 
+@pytest.mark.parametrize(("image", "piece"), [("vllm/vllm-openai:${{TAG:-{tag}}}", "v0.11.0"), ("${{I:-vllm}}", None)])
+def test_the_image_of_a_launch_is_its_tag_where_it_is_not_in_one_piece(
+    tmp_path: Path, image: str, piece: str | None
+) -> None:
+    path = tmp_path / "compose.yaml"
+    text = f"services:\n  a:\n    image: {image.format(tag=piece)}\n    command: vllm serve kimi-k3\n"
+    path.write_text(text)
+    (deployment,) = read_file(str(path), {}).deployments
+    place = image_place(deployment)
+    assert place is not None
+    assert text[place.begin : place.end] == (piece or deployment.image)
+
+
 def test_a_quoted_line_is_cut_around_its_column() -> None:
     """500 characters on either side, and how many are left out before."""
     assert QUOTED_AROUND == 500

@@ -1,5 +1,7 @@
 """--download, against a server on this machine that plays the Hugging Face Hub."""
 
+from __future__ import annotations
+
 import json
 import os
 import struct
@@ -14,7 +16,7 @@ from typing import ClassVar
 import pytest
 
 from hybridcalc.architecture import hub as hub_module
-from hybridcalc.errors import ModelNotFound
+from hybridcalc.errors import InputError, ModelNotFound
 
 pytest.importorskip("huggingface_hub")
 
@@ -185,6 +187,34 @@ def test_an_index_that_states_no_size_is_summed_by_headers(tmp_path: Path, hub: 
 def test_a_model_that_has_moved_is_followed(tmp_path: Path, hub: str) -> None:
     ran = _run(tmp_path, hub, "weights", "org/moved", "--download", "--json")
     assert json.loads(ran.stdout)["parameters"] == PARAMETERS, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "mib"), [("config.json", 8), ("hf_quant_config.json", 8), ("model.safetensors.index.json", 64)]
+)
+def test_a_file_is_fetched_up_to_its_bound(monkeypatch: pytest.MonkeyPatch, file: str, mib: int) -> None:
+    """By the size that the Hub states, before any of it is read."""
+
+    class Stated:
+        size = mib * 2**20
+
+        @staticmethod
+        def get_hf_file_metadata(*_: object, **__: object) -> type[Stated]:
+            return Stated
+
+        @staticmethod
+        def hf_hub_url(*_: object) -> str:
+            return ""
+
+        @staticmethod
+        def hf_hub_download(*_: object, **__: object) -> str:
+            return file
+
+    monkeypatch.setattr(hub_module, "_offline", lambda: False)
+    assert hub_module._file(Stated, "org/name", file) == Path(file)
+    Stated.size += 1
+    with pytest.raises(InputError, match=f"{file} of org/name is larger than {mib} MiB"):
+        hub_module._file(Stated, "org/name", file)
 
 
 def test_a_server_that_answers_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose
+from hybridcalc.diagnosis.llamacpp_models import caches, states
 
 RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
 KV = "llama_kv_cache: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2}/{4} seqs), K ({5}): {6} MiB, V ({7}): {8} MiB"
@@ -238,6 +239,41 @@ def test_buffers_on_the_host_are_told_apart() -> None:
     assert (whole.what, whole.arithmetic) == ("2.89 GiB", "532.00 MiB of it on the host")
 
 
+@pytest.mark.parametrize(("kinds", "totals"), [(["KV"], []), (["KV", "compute"], ["512.00 MiB"])])
+def test_buffers_of_several_kinds_are_summed(kinds: list[str], totals: list[str]) -> None:
+    """One kind alone is its own sum."""
+    [found] = answers("".join(f"llama_kv_cache: CUDA0 {kind} buffer size = 256.00 MiB\n" for kind in kinds))
+    assert [row.what for row in found.rows if row.place == "in all"] == totals
+
+
+DRAFT = {
+    "none": ("", 1, True),
+    "announced": ("srv load_model: creating draft context\n", 1, False),
+    "estimated": ("srv load_model: estimated memory usage of draft context is 512.00 MiB\n", 1, False),
+    "two caches": ("", 2, False),
+}
+
+
+@pytest.mark.parametrize(("line", "totals", "known"), DRAFT.values(), ids=DRAFT)
+def test_copies_of_a_state_are_not_known_where_a_draft_may_ask_for_some(line: str, totals: int, known: bool) -> None:
+    """A load that drafts keeps copies to go back to; a line without rs_seq does not say how many."""
+    cache = "llama_kv_cache: size = {0}.00 MiB (262144 cells, {1} layers)\n"
+    text = "".join(cache.format(size, layers) for size, layers in [(16384, 16), (1024, 1)][:totals])
+    text += f"llama_memory_recurrent: size = 149.62 MiB (1 cells, 64 layers)\n{line}"
+    [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
+    held = states(boot)
+    assert held is not None and held.copies == (1 if known else None)
+
+
+def test_the_cache_of_a_draft_model_is_not_the_model_s() -> None:
+    """However many layers a draft model has."""
+    own = KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00")
+    draft = KV.format("448.00", 4096, 28, 1, 1, "f16", "224.00", "f16", "224.00")
+    text = f"{own}\nsrv load_model: creating draft context\n{draft}\n"
+    [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
+    assert [cache.layers for cache in caches(boot)] == [16]
+
+
 CONTEXT = "llama_init_from_model: n_ctx         = {}\n"
 SELF = "llama_init_from_model: KV self size  = {0:7.2f} MiB, K ({1}): {2:7.2f} MiB, V ({1}): {2:7.2f} MiB\n"
 BUFFER = "llama_kv_cache_init:      CUDA{} KV buffer size = {:8.2f} MiB\n"
@@ -264,6 +300,7 @@ def test_buffers_beyond_the_kv_are_states(sequences: int) -> None:
     assert found.derived.state_bytes_per_sequence == pytest.approx(65_863_680, rel=1e-3)
     assert (found.derived.sequences, found.derived.kv_bytes_per_cell) == (None, 10_880)
     assert [(one.model, one.state_bytes) for one in found.candidates] == [("qwen3.6-35b-a3b", 65_863_680)]
+    assert [one.tp for one in found.candidates] == [0]  # no ranks
     assert set(found.derived.buffers_bytes) == {"KV_and_states"}
 
 

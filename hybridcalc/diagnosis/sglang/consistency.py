@@ -93,8 +93,10 @@ def _memory(boot: Boot) -> Iterator[Finding]:
             yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
         ended = boot.firsts("pools_done").get(rank)
         kept = ended.size("avail") if ended is not None and alone else None
-        drift = after.value - total - kept.value if kept is not None else Fraction(0)
-        if kept is not None and abs(drift) > LARGEST_DRIFT / 8:
+        if kept is None:
+            continue
+        drift = after.value - total - kept.value
+        if abs(drift) > LARGEST_DRIFT / 8:
             less = f"{float(abs(drift) / GIB):.2f} {'more' if drift < 0 else 'less'}"
             was = f"{after} - {float(total / GIB):.2f}"
             yield finding("HC116", f"{kept} GiB are free after the pools, {less} than {was}")
