@@ -78,33 +78,36 @@ class Assembly(NamedTuple):
 
 
 def assemble(records: Iterable[Record]) -> Assembly:
-    """Boots in the order of their first lines. Records of no engine (an OOM) go to the boot that spoke last."""
+    """Boots in the order of their first lines; services that write into one log are kept apart. Records of no engine
+    (an OOM) go to the boot of their service that spoke last.
+    """
     boots: list[Boot] = []
-    current: dict[str, Boot] = {}
-    latest, dropped, waiting = "", 0, list[Record]()
+    current: dict[tuple[str, str], Boot] = {}
+    latest, source, dropped, waiting = dict[str, str](), "", 0, list[Record]()
     names: dict[tuple[object, ...], Record] = {}
     for record in records:
         if record.kind in NAMES:
             if len(names) < MOST_NAMES:
                 names.setdefault((record.kind, record.figures), record)
             continue
-        engine = record.engine or latest
+        source = record.source or source
+        engine = record.engine or latest.get(source, "")
         if not engine:
             waiting.append(record)
             continue
-        boot = current.get(engine)
+        boot = current.get((source, engine))
         if boot is None or boot.begins_anew(record):
             if boot is not None and boot.empty:
                 boots.remove(boot)
-            boot = current[engine] = Boot(grammar(engine))
+            boot = current[source, engine] = Boot(grammar(engine))
             if len(boots) >= MOST_BOOTS:
                 dropped += 1
                 del boots[MOST_BOOTS // 2]
             boots.append(boot)
         elif boot.grammar.rehearsed is not None and (kinds := boot.grammar.rehearsed(boot, record)):
             number = boots.index(boot)
-            boot = boots[number] = current[engine] = boot.changed(_without(kinds))
-        latest = engine
+            boot = boots[number] = current[source, engine] = boot.changed(_without(kinds))
+        latest[source] = engine
         boot.add(record)
     if waiting and not boots:
         told = {record.word("release_of") for record in names.values() if record.kind == RELEASE}

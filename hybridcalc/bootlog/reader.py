@@ -63,6 +63,20 @@ _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)
 
 _DATED = re.compile(rb"(?<![0-9])([01][0-9]-[0-3][0-9])[ T]([0-2][0-9](?::[0-5][0-9]){2})")
 
+_SOURCE = re.compile(
+    rb"""(?:[0-9]{1,3}\|)?(?P<service>[A-Za-z][\w.-]{0,62})[\x20\t]{1,64}\|(?!\|)          # docker compose, pm2
+      | \[(?:pod|container)/(?P<pod>[\w.-]{1,120})(?:/[\w.-]{1,120})?\]                    # kubectl --prefix
+      # stern
+      | (?:\+\x20)?(?P<hashed>[\w.-]{1,120}-[0-9a-z]{5,10}-[0-9a-z]{5})\x20(?:\xe2\x80\xba\x20)?[\w.-]{1,63}\x20
+    """,
+    re.VERBOSE,
+)
+"""Whose line it is, where several services write into one log."""
+_COPY = re.compile(r"(?:-(?=[0-9a-z]*[0-9])[0-9a-z]{5,10}-[0-9a-z]{5}|[-_]?[0-9]{1,3})+\Z")
+_PART = re.compile(r"[-_.]?(?:leader|worker|head|node|master|rank)s?\Z")
+"""What tells the copies and the nodes of one service apart."""
+_NO_SERVICE = re.compile(r"(?i)(?:std(?:out|err)|info|warn(?:ing)?|error|debug|critical|trace)\Z")
+
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",  # before UTF-16, whose mark opens the same way
@@ -248,6 +262,8 @@ def _is_said(record: Record, said: Set[tuple[int, str]]) -> bool:
 def _with_prefix(record: Record, raw: bytes, place: int) -> Record:
     """The statement with the process that vLLM names in front of its line, the rank in that name, and the time."""
     start = max(raw.rfind(b"\n", 0, place), place - 400, 0)
+    if not record.told and (source := _source(raw, raw.rfind(b"\n", 0, place) + 1)):
+        record = replace(record, source=source)
     clock = next(iter(reversed(_DATED.findall(raw, start, place))), None)
     record = record if clock is None else replace(record, clock=b" ".join(clock).decode())
     named = list(_PROCESS.finditer(raw, start, place))
@@ -256,6 +272,13 @@ def _with_prefix(record: Record, raw: bytes, place: int) -> Record:
     match = named[-1]
     name = match[1].decode()
     return replace(record, process=f"{name} pid={match[2].decode()}", rank=record.rank or name)
+
+
+def _source(raw: bytes, start: int) -> str:
+    """The service that the line at ``start`` names in front; "" where it names none."""
+    match = _SOURCE.match(raw, start)
+    name = "" if match is None else next(filter(None, match.groups())).decode(errors="replace")
+    return "" if _NO_SERVICE.match(name) else _PART.sub("", _COPY.sub("", name)) or name
 
 
 def _stretches(text: bytearray, lines: Sought) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from test_statements import SGLANG, VLLM
 
 from hybridcalc.bootlog.boots import Boot, figures, merged
@@ -30,6 +31,30 @@ def test_the_same_start_pasted_twice_adds_nothing() -> None:
     pools = "".join(line + "\n" for line in SGLANG.splitlines() if "allocated" in line or "max_total" in line)
     assert len(boots(pools + pools)) == 1
     assert figures(boots(pools + pools)[0]) == figures(boots(pools)[0])
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "apart"),
+    [
+        (("alpha-1  | ", "beta-1   | "), True),
+        (("0|alpha  | ", "1|beta   | "), True),
+        (("[pod/alpha-0/serve] ", "[pod/beta-0/serve] "), True),
+        (("alpha-7d9c8b6f5d-x2x9z serve ", "beta-7d9c8b6f5d-k8s7q serve "), True),
+        (("+ alpha-7d9c8b6f5d-x2x9z \u203a serve ", "+ beta-7d9c8b6f5d-k8s7q \u203a serve "), True),
+        (("alpha-1  | ", "alpha-2  | "), False),
+        (("[pod/alpha-leader/serve] ", "[pod/alpha-worker-0/serve] "), False),
+        (("alpha-7d9c8b6f5d-x2x9z serve ", "alpha-7d9c8b6f5d-k8s7q serve "), False),
+        (("INFO     | ", "WARNING  | "), False),
+        (("stdout | ", "stderr | "), False),
+    ],
+)
+def test_services_that_write_into_one_log_stay_apart(prefixes: tuple[str, str], apart: bool) -> None:
+    """Line by line in turn; copies and nodes of one service are that service, a stream or a level is none."""
+    again = SGLANG.replace("124", "200").replace("330323", "250000")
+    pairs = zip(SGLANG.splitlines(), again.splitlines(), strict=True)
+    found = boots("".join(prefix + line + "\n" for pair in pairs for prefix, line in zip(prefixes, pair, strict=True)))
+    expected = [figures(boot) for text in (SGLANG, again) for boot in boots(text)]
+    assert ([figures(boot) for boot in found] == expected) is apart
 
 
 def test_engines_in_one_file_stay_apart() -> None:
