@@ -115,7 +115,7 @@ def test_c05_does_not_start_with_the_slots_the_engine_computed() -> None:
     with pytest.raises(sglang.Refusal) as refusal:
         sglang.plan(model_of("c05"), args, rest_gib=given["total_rest_memory_gib"])
     assert refusal.value.stage == "solve"
-    match = re.search(r"give (-?\d+) slots of ([\d,]+) B$", refusal.value.reason)
+    match = re.search(r"gives (-?\d+) slots of ([\d,]+) B$", refusal.value.reason)
     assert match is not None
     assert int(match[1]) == recorded["K"]
     assert f"{int(match[2].replace(',', '')) / 2**20:.2f}" == f"{recorded['mamba_cache_per_req_mib']:.2f}"

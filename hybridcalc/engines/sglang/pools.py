@@ -125,11 +125,11 @@ def solve_state_pool(
         branch = "memory_budget_spec" if reserved else "memory_budget"
         slots = _by_ratio(rest_gib, slot_bytes, slots_per_request, reserved, each, fixed_ring, args, rules)
     if slots <= 0:
-        lacking = f"{_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B"
+        memory = f"{_memory(rest_gib, slot_bytes)} give"
         if rest_gib < 0:
-            lacking = f"weights and what is kept take {-rest_gib:.2f} GiB more than there is"
+            memory = f"weights and what is kept take {-rest_gib:.2f} GiB more than there is, which gives"
         raise Refusal(
-            f"no room for a state slot: {lacking}",
+            f"no room for a state slot: {memory} {slots:,} slots of {slot_bytes:,} B",
             stage="solve",
             rule="HC001",
             fix=more_room(args, 0, slots_per_request, 0)
