@@ -140,8 +140,7 @@ def test_what_a_release_refuses_of_extra_buffers(
         (Strategy.NO_BUFFER, {}, {}, ""),
         (Strategy.NO_BUFFER, DRAFTS, {}, "HC003 SGLang {} caches no prefixes beside drafts under no_buffer"),
         (Strategy.NO_BUFFER, {**DRAFTS, "disable_radix_cache": True}, {}, ""),
-        (LAZY, {}, {"lazy_buffers": False}, "HC003 SGLang {} has no extra_buffer_lazy"),
-        (LAZY, {}, {"lazy_buffers": True}, ""),
+        (LAZY, {}, {}, ""),
         (
             EXTRA,
             {"disable_radix_cache": True},

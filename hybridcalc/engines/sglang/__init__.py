@@ -36,9 +36,9 @@ KNOWN_ENVIRONMENT = frozenset({
     "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING",
 })  # fmt: skip
 """Environment switches that change a figure."""
-SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
+SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
 STEPS, BRANCHES, DRAFTS = "--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens"
-CHAINED_DRAFTS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE")
+CHAINED_DRAFTS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 """Algorithms that draft in steps of so many branches: the numbers of steps, branches and drafts go together."""
 UNMODELLED_ALGORITHMS = ("UNO", "FROZEN_KV_MTP")
 OWN_DRAFT_CELL = ("DSPARK", "DFLASH")

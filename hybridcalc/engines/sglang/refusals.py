@@ -229,10 +229,6 @@ def check_early_buffers(
                 "use --mamba-radix-cache-strategy extra_buffer, or add --disable-radix-cache",
             )
         return
-    if strategy is Strategy.EXTRA_BUFFER_LAZY and not rules.lazy_buffers:
-        raise Refusal(
-            f"SGLang {rules.version} has no extra_buffer_lazy", stage="arguments", rule="HC003", fix="use extra_buffer"
-        )
     if supported and not cached and rules.buffers_need_radix_cache:
         raise refused("HC003", "extra buffers keep states of the radix cache, which is off", "use no_buffer")
     check_extra_buffer(strategy, model, args, rules, supported)

@@ -85,7 +85,7 @@ class RuleSet(NamedTuple):
     judged; ``drafts_unrefused_on_amd``: there it is switched off; ``single_token_pages``: no_buffer sets the page
     to 1; ``tracked_by_drafts``: drafts decide how many slots track prefixes, not the scheduler).
     ``extra_buffer_platforms``: buffers are refused on any other; ``unbuffered_platforms``: auto avoids them there;
-    ``lazy_buffers``: extra_buffer_lazy exists; ``lazy_with_speculation``, ``lazy_with_dflash``,
+    ``lazy_with_speculation``, ``lazy_with_dflash``,
     ``replayssm_with_extra_buffer``: run together; ``lazy_refused_under_disaggregation``;
     ``speculation_beside_dcp``: drafts run under context parallelism on CUDA; ``decode_lock_skip``:
     SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot; ``typed_default_is_unset``: a ratio typed at its default gives
@@ -144,7 +144,6 @@ class RuleSet(NamedTuple):
     tracked_by_drafts: bool = True
     extra_buffer_platforms: tuple[str, ...] = ("cuda",)
     unbuffered_platforms: tuple[str, ...] = ()
-    lazy_buffers: bool = False
     lazy_with_speculation: bool = False
     lazy_with_dflash: bool = False
     lazy_refused_under_disaggregation: bool = False
@@ -251,7 +250,6 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.13", "extra_buffer_classes", BUFFERED_0_5_14 | JET, ARGUMENTS),
     Change("0.5.13", "no_buffer_classes", frozenset({"Lfm2ForCausalLM"}), ARGUMENTS),
     Change("0.5.13", "prefix_cache_off_classes", frozenset({KIMI_LINEAR}), ARGUMENTS),
-    Change("0.5.13", "lazy_buffers", True, ARGUMENTS),
     Change("0.5.13", "drafts_solved_with_slots", True, f"{MIXIN} handle_max_mamba_cache"),
     Change("0.5.13", "empty_pool_refused", True, f"{MIXIN} handle_max_mamba_cache"),
     Change("0.5.13", "kv_dtype_line", True, "mem_cache/memory_pool.py"),
