@@ -10,15 +10,18 @@ from command_line import run
 
 import hybridcalc
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.deployment import Memory, Workload
-from hybridcalc.engines.shapes import fitting_of
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.deployment import Memory, Workload, exact_rest
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.sglang import ServerArgs
+from hybridcalc.engines.shapes import Change, fitting_of, settings
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.fitting.answer import Fit
 from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
 from hybridcalc.fitting.question import checkpoints, engines, offers
 from hybridcalc.fitting.view import lengths_picture
 from hybridcalc.hardware import shipped_gpus
+from hybridcalc.units import GIB
 
 
 def fitted(*asked: str, **options: object) -> Fit:
@@ -229,6 +232,40 @@ def test_models_of_one_kind_of_layers_are_fitted_too(model: str) -> None:
     assert {row["engine"] for row in rows} == {"sglang", "vllm"}
     assert all(row["requests_certain"] >= 20 for row in rows)
     assert not any("--mamba-full-memory-ratio" in row["flags"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("slots", "limit", "requests"),
+    [(4, None, 0), (5, None, 1), (7, None, 1), (8, None, 2), (100, None, 32), (100, 7, 7)],
+)
+def test_states_alone_are_given_all_the_memory_but_a_slot(slots: int, limit: int | None, requests: int) -> None:
+    """Falcon-Mamba under SGLang: 3 slots of 36,700,160 B a request, one that pads and one to spare; no KV."""
+    engine, model, work = ENGINES["sglang"], load_model("falcon-mamba-7b"), Workload.at(1000)
+    tuned, rest = fitting_of(engine).tuned, exact_rest(slots * 36_700_160 / GIB)
+    if not requests:
+        with pytest.raises(Refusal, match="hold no request's states for certain"):
+            tuned(model, ServerArgs(), rest, work, limit)
+        return
+    found = tuned(model, ServerArgs(), rest, work, limit)
+    assert (found.max_mamba_cache_size, found.max_running_requests) == (3 * requests, requests)
+    assert engine.plan(model, found, rest, work).concurrency == requests
+
+
+def test_where_the_request_limit_binds_slots_and_a_limit_admit_more() -> None:
+    """SGLang runs 4,096 requests at most unless told: LFM2's states are small, and 60 GiB hold 9,781 of 500 tokens."""
+    engine, model, work, rest = ENGINES["sglang"], load_model("lfm2-8b-a1b"), Workload.at(500), exact_rest(60)
+    found = fitting_of(engine).tuned(model, ServerArgs(), rest, work, None)
+    assert engine.plan(model, found, rest, work).concurrency == found.max_running_requests > 9000
+    assert engine.plan(model, ServerArgs(mamba_full_memory_ratio=1), rest, work).concurrency <= 4096
+
+
+def test_variables_of_several_settings_are_set_together() -> None:
+    one, other = (Change(f"{name}=1", {"env": {name: "1"}}, name) for name in "AB")
+    flag = Change("--c", {"c": 2}, "c")
+    (found,) = settings([(one,), (other,), (flag,)])
+    assert (found.fields, found.flags) == ({"env": {"A": "1", "B": "1"}, "c": 2}, "A=1 B=1 --c")
+    (alone,) = settings([(flag,)])
+    assert alone.fields == {"c": 2}
 
 
 def test_nvfp4_is_not_offered_on_amd() -> None:
