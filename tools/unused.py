@@ -18,6 +18,7 @@ LINE = re.compile(r"(?P<place>[^:]+:\d+): (?:unused (?P<kind>\w+) '(?P<name>[^']
 FORMATS = ROOT / "hybridcalc" / "manifests" / "find.py"
 """Loads the readers of files by their names."""
 ALLOWED = {
+    "__notes__": "Python shows them below an error",
     "_repr_html_": "notebooks ask an answer how it looks",
     "__getattr__": "Python asks a module for names it does not hold",
     "__dir__": "dir() asks",
