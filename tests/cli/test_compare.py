@@ -131,8 +131,8 @@ def test_one_line_is_compared_with_itself_over_releases_gpus_and_sizes() -> None
         "compare", line, "--gpu", "h100,h200", "--engine-version", "0.5.12,0.5.23", "-L", "8k", "--json"
     ).document
     assert [side["label"] for side in cards["sides"]] == ["h100, 0.5.12", "h200, 0.5.23"]
-    ran = run("compare", line, line, "--engine-version", "0.5.12,0.5.20,0.5.23", "--rest", "20GiB", "-L", "8k")
-    assert ran.err == "error: 3 --engine-version for 2 launches\n       give one for all, or one for each\n"
+    refused = run("compare", line, line, "--engine-version", "0.5.12,0.5.20,0.5.23", "--rest", "20GiB", "-L", "8k")
+    assert refused.err == "error: 3 --engine-version for 2 launches\n       give one for all, or one for each\n"
 
 
 def test_every_refused_line_says_what_to_write() -> None:

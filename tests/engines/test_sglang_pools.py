@@ -146,11 +146,12 @@ def test_a_pool_without_room_is_refused(flags: dict[str, Any], rest: float, mess
 
 
 def test_the_flag_that_leaves_no_page_is_the_one_to_raise() -> None:
-    for flags, tokens, fix in (
+    cases: tuple[tuple[dict[str, Any], int, str], ...] = (
         ({"max_total_tokens": 63}, 4096, "raise --max-total-tokens, or leave it out"),
         ({"max_total_tokens": 63}, 63, "raise --mem-fraction-static, or lower the share of the state pool"),
         ({}, 0, "raise --mem-fraction-static, or lower the share of the state pool"),
-    ):
+    )
+    for flags, tokens, fix in cases:
         with pytest.raises(Refusal) as caught:
             capped_tokens(tokens, ServerArgs(page_size=64, **flags))
         assert caught.value.fix == fix, flags

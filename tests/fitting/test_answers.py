@@ -12,8 +12,9 @@ import hybridcalc
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
+from hybridcalc.engines.answer import Change
 from hybridcalc.engines.sglang import ServerArgs
-from hybridcalc.engines.shapes import Change, fitting_of, settings
+from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.fitting.answer import Fit
 from hybridcalc.fitting.candidates import arguments
@@ -262,9 +263,9 @@ def test_where_the_request_limit_binds_slots_and_a_limit_admit_more() -> None:
 def test_variables_of_several_settings_are_set_together() -> None:
     one, other = (Change(f"{name}=1", {"env": {name: "1"}}, name) for name in "AB")
     flag = Change("--c", {"c": 2}, "c")
-    (found,) = settings([(one,), (other,), (flag,)])
+    (found,) = settings(((one,), (other,), (flag,)))
     assert (found.fields, found.flags) == ({"env": {"A": "1", "B": "1"}, "c": 2}, "A=1 B=1 --c")
-    (alone,) = settings([(flag,)])
+    (alone,) = settings(((flag,),))
     assert alone.fields == {"c": 2}
 
 
