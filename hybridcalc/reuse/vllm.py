@@ -14,7 +14,6 @@ from typing import Any
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import check_mode_all, model_length
-from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import RuleSet, rules_for
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, quoted
@@ -176,7 +175,7 @@ def split(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: f
     """The most states that the pool has blocks for; it holds none apart."""
     del settings
     ready = prepare(model, args)
-    states = sum(group.kind == STATE for group in ready.groups)
+    states = sum(group.recurrent for group in ready.groups)
     return max((int(rest_gib * GIB) // ready.bytes_per_block - 1) // max(states, 1), 1)
 
 
@@ -199,7 +198,7 @@ def host_for(now: Settings, slots: int, kv_tokens: int, cost: Cost) -> Variant |
 def held(plan: Any, slots: int, kv_tokens: int) -> tuple[int, int]:
     """As many times what is asked as the blocks are."""
     figures = plan.engine_figures
-    kinds = Counter(group.kind == STATE for group in prepare(plan.model, plan.args).groups)
+    kinds = Counter(group.recurrent for group in prepare(plan.model, plan.args).groups)
     wanted = kinds[True] * slots + max(kinds[False], 1) * -(-kv_tokens // figures["attn_block_size"])
     there = figures["num_blocks"] - 1
     return slots * there // max(wanted, 1), kv_tokens * there // max(wanted, 1)
@@ -210,7 +209,7 @@ def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: fl
     share. Raises Refusal.
     """
     ready = prepare(model, replace(args, mamba_cache_mode="all") if settings.every_block else args)
-    states = sum(group.kind == STATE for group in ready.groups)
+    states = sum(group.recurrent for group in ready.groups)
     pages = max(len(ready.groups) - states, 1)
     taken, tokens, pool, host = settings.slots * states, None, None, None
     shape = BlockPool(0, max(states, 1), pages)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.pages import (
+    ALONE,
     FULL,
     STATE,
     TAIL,
@@ -22,9 +23,9 @@ from hybridcalc.engines.vllm.pages import (
     form_groups,
     table_row,
 )
-from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.runner import buckets
-from hybridcalc.errors import NotModelled
+from hybridcalc.errors import Refusal
 
 
 @pytest.mark.parametrize(
@@ -127,17 +128,45 @@ def test_a_row_of_the_block_table_is_as_long_as_the_request() -> None:
     assert table_row(Group(WINDOW, 1, 64), 1000, HELD) == 16
 
 
-def test_a_stage_without_attention_beside_cached_prefixes_is_not_modelled() -> None:
+def test_states_of_a_stage_without_attention_are_groups_of_their_own() -> None:
     """Layers 42 to 51 of Nemotron-H-8B hold no attention: their worker leaves the block at 16 tokens, others grow it.
 
-    In vLLM 0.33.0's own classes its states become groups of their own: 11,762 blocks, not 35,288, with fp8 KV at TP2.
+    vLLM 0.33.0's own classes give 11,762 blocks, a third of those without, with fp8 KV at TP2.
     """
     model = load_model("nemotron-h-8b")
     args = EngineArgs(
         tensor_parallel_size=2, kv_cache_dtype="fp8", pipeline_parallel_size=5, enable_prefix_caching=True
     )
-    with pytest.raises(NotModelled, match=r"^a pipeline stage without attention layers of nemotron-h-8b beside cached"):
-        prepare(model, args)
-    for fewer in (replace(args, enable_prefix_caching=False), replace(args, pipeline_parallel_size=2)):
-        assert prepare(model, fewer).stages
+    ready = prepare(model, args)
+    assert {group.block for group in ready.groups if group.kind == ALONE} == {16}
+    assert {group.block for group in ready.groups if group.kind != ALONE} == {ready.pages.block}
+    assert all({group.kind for group in own if group.layers} in ({ALONE}, {STATE, FULL}) for own in ready.stages)
+    longer = prepare(model, replace(args, mamba_block_size=256))
+    assert {group.block for group in longer.groups if group.kind == ALONE} == {256}
+    whole = prepare(model, replace(args, enable_prefix_caching=False))
+    for plan in (whole, prepare(model, replace(args, pipeline_parallel_size=2))):
+        assert ALONE not in {group.kind for group in plan.groups}
     assert prepare(model, replace(args, engine_version="0.19.0")).stages
+
+
+@pytest.mark.parametrize(
+    ("release", "mode", "stage"),
+    [
+        ("0.25.1", "align", "layout+groups"),
+        ("0.26.0", "align", "retention"),
+        ("0.28.0", "align", None),
+        ("0.28.0", "all", "retention"),
+    ],
+)
+def test_stages_without_attention_start_from_a_release_on(release: str, mode: str, stage: str | None) -> None:
+    """Pages are padded from 0.26 on, and hashes fit blocks of several sizes from 0.28 on, but for mode all."""
+    args = EngineArgs(
+        max_model_len=4096, pipeline_parallel_size=5, enable_prefix_caching=True, mamba_cache_mode=mode,
+        engine_version=release,
+    )  # fmt: skip
+    if stage is None:
+        assert size(prepare(load_model("nemotron-h-8b"), args), 64 << 30).blocks > 0
+        return
+    with pytest.raises(Refusal, match="a pipeline stage") as caught:
+        size(prepare(load_model("nemotron-h-8b"), args), 64 << 30)
+    assert (caught.value.stage, caught.value.rule) == (stage, "HC050")

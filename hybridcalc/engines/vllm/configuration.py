@@ -231,6 +231,15 @@ def check_configuration(
         )
     if args.pipeline_parallel_size > 1 and model.architecture in WITHOUT_STAGES:
         raise _refusal("HC050", f"{model.architecture} does not run pipeline stages", "write -pp 1", "-pp")
+    drafting = (args.speculative_method or "").endswith("mtp") and kind.mtp_whole and not rules.drafts_on_last_stage
+    if args.pipeline_parallel_size > 1 and drafting:
+        first = RELEASES.oldest_with("drafts_on_last_stage", True)
+        raise _refusal(
+            "HC050",
+            f"MTP of {model.architecture} does not run pipeline stages in this release",
+            f"write -pp 1, draft by another method, or {with_release(first)}",
+            "-pp",
+        )
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise _refusal(
             "HC049",

@@ -40,7 +40,8 @@ class ModelClass(NamedTuple):
     ("" for none). ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype; ``keeps_records``: one that
     keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
     ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where
-    the config names no number; ``mtp_first``: the release that drafts with them first, where it is not the class's own.
+    the config names no number; ``mtp_first``: the release that drafts with them first, where it is not the class's own;
+    ``mtp_whole``: they are not cut into pipeline stages, in releases that cut drafts as their target.
     ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
     ``indexed``: it may keep an index beside attention; ``embedded_state``: and a state of n-gram embeddings.
     ``fp8_on_blackwell``: auto is fp8 for its KV on compute capability 10.x, in the releases that say so.
@@ -61,6 +62,7 @@ class ModelClass(NamedTuple):
     ignores_window: bool = False
     mtp_layers: int = 0
     mtp_first: str = ""
+    mtp_whole: bool = False
     runner_v2: bool = False
     indexed: bool = False
     embedded_state: bool = False
@@ -72,14 +74,14 @@ class ModelClass(NamedTuple):
 
 _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
 _MAMBA1 = ModelClass(caches_all=True, default_chunk=True)
-_QWEN = ModelClass(checkpoint="gdn", mtp_layers=1)
+_QWEN = ModelClass(checkpoint="gdn", mtp_layers=1, mtp_whole=True)
 _GLM = ModelClass(
     first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1, indexed=True, fp8_on_blackwell=True,
     beside=("DEEPSEEK_V32_INDEXER", "KPOOL_TAIL"),
 )  # fmt: skip
-_INKLING = ModelClass(first="0.26.0", conv_windows=True, beside=("INKLING_SCONV_SWA",))
+_INKLING = ModelClass(first="0.26.0", mtp_whole=True, conv_windows=True, beside=("INKLING_SCONV_SWA",))
 _QWEN4 = _QWEN._replace(
-    first="0.29.0", indexed=True, embedded_state=True,
+    first="0.29.0", mtp_whole=False, indexed=True, embedded_state=True,
     beside=("PLE_SHORT_CONV_ATTN", "QWEN4_EXP_EXP_QSA_STATE"),
 )  # fmt: skip
 
@@ -114,12 +116,15 @@ CLASSES: dict[str, ModelClass] = {
         checkpoint="kda",
         state_dtype_obeyed=True,
         keeps_records=True,
+        mtp_whole=True,
         runner_v2=True,
         state_backend="KIMI_K3_KDA",
     ),
     "Glm5NextForConditionalGeneration": _GLM,
     "Glm5NextForCausalLM": _GLM,
-    "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1, mtp_first="0.26.0", state_backend="BAILING_LINEAR_ATTN"),
+    "BailingMoeV2_5ForCausalLM": ModelClass(
+        mtp_layers=1, mtp_first="0.26.0", mtp_whole=True, state_backend="BAILING_LINEAR_ATTN"
+    ),
     "BailingMoeV3ForCausalLM": ModelClass(first="0.28.0", mtp_layers=1),
     "MiniMaxForCausalLM": ModelClass(last="0.23.0"),
     "MiniMaxText01ForCausalLM": ModelClass(last="0.23.0"),

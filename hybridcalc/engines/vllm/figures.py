@@ -13,7 +13,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import SharedFigures, Slot
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
-from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held, longest_length
+from hybridcalc.engines.vllm.pages import DRAFT, EMBEDDED, FULL, STATES, WHOLE, blocks_held, longest_length
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, prepare, usable_bytes
 from hybridcalc.findings import BudgetLine
 
@@ -187,7 +187,7 @@ class Figures(SharedFigures):
         """Blocks of one state group that a request holds; None in mode all, where they grow with its length."""
         if self.ready.held.mode == "all":
             return None
-        return next((blocks_held(g, 1, self.ready.held) for g in self.ready.groups if g.kind == STATE), 0)
+        return next((blocks_held(g, 1, self.ready.held) for g in self.ready.groups if g.recurrent), 0)
 
     @property
     def slots_reason(self) -> str:

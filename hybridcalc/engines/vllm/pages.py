@@ -230,12 +230,13 @@ FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index 
 EMBEDDED, DRAFT, DRAFT_WINDOW = "state of n-gram embeddings", "draft model", "window of the draft model"
 CONVOLUTION, LOCAL_CONVOLUTION = "convolution window", "convolution window of local layers"
 EVERY_CONVOLUTION = "convolution window of all layers"
+ALONE = "state of a stage without attention"
 LETTERS = {
     FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS,
     EMBEDDED: "", DRAFT: "", DRAFT_WINDOW: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
-    EVERY_CONVOLUTION: FULL_ATTENTION_LETTERS + WINDOW_LETTERS,
+    EVERY_CONVOLUTION: FULL_ATTENTION_LETTERS + WINDOW_LETTERS, ALONE: "S",
 }  # fmt: skip
-STATES = (STATE, EMBEDDED)
+STATES = (STATE, ALONE, EMBEDDED)
 WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION, EVERY_CONVOLUTION, DRAFT_WINDOW)
 DRAFTS = (DRAFT, DRAFT_WINDOW)
 SHARED_OUT = (FULL, DRAFT)
@@ -259,6 +260,11 @@ class Group(NamedTuple):
     def bytes(self) -> int:
         """What its layers have of a block."""
         return self.layers * self.page
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether its layers keep the states of recurrent layers."""
+        return self.kind in (STATE, ALONE)
 
     @property
     def names(self) -> int:
@@ -303,12 +309,13 @@ class Residency(NamedTuple):
 
 
 def form_groups(
-    counts: dict[str, int], *, block: int, mamba_block: int, page: int = 0
+    counts: dict[str, int], *, block: int, mamba_block: int, page: int = 0, alone: int = 0
 ) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
-    """Groups in the engine's order, and the padding that it warns of."""
+    """Groups in the engine's order, and the padding that it warns of. ``alone``: the block of `ALONE`."""
+    blocks = {STATE: mamba_block, ALONE: alone}
     if len(counts) == 1:
         ((kind, count),) = counts.items()
-        return (Group(kind, count, mamba_block if kind == STATE else block, page),), ()
+        return (Group(kind, count, blocks.get(kind, block), page),), ()
     least, most = min(counts.values()), max(counts.values())
     size = most if most < 1.5 * least else least
     groups, paddings = list[Group](), list[Padding]()
@@ -316,10 +323,7 @@ def form_groups(
         if count % size:
             paddings.append(Padding(size - count % size, count))
         parts = ceil(count / size)
-        groups += [
-            Group(kind, len(range(part, count, parts)), mamba_block if kind == STATE else block, page)
-            for part in range(parts)
-        ]
+        groups += [Group(kind, len(range(part, count, parts)), blocks.get(kind, block), page) for part in range(parts)]
     return tuple(groups), tuple(paddings)
 
 
@@ -388,12 +392,19 @@ class Prepared(Preparation, Known):
         return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
 
     @cached_property
+    def hashed_in_blocks(self) -> bool:
+        """Whether prefixes are hashed in the blocks that groups have in common, where there are several."""
+        if not self.prefix_caching or self.mode == "all" or (self.mode == "none" and self.state):
+            return False
+        return self.rules.states_hashed_apart or ALONE not in (group.kind for group in self.groups)
+
+    @cached_property
     def slot(self) -> Slot:
         """What the state of one sequence takes in all layers of a GPU, before it is padded to pages."""
         if self.model.state is None or not self.state:
             return Slot(0, 0)
         conv, ssm = state_parts(self.model, self.args, self.state)
-        layers = max(sum(group.layers for group in own if group.kind == STATE) for own in self.stages)
+        layers = max(sum(group.layers for group in own if group.recurrent) for own in self.stages)
         return Slot(layers * conv, layers * ssm)
 
     @cached_property
@@ -401,7 +412,7 @@ class Prepared(Preparation, Known):
         """Bytes each further token takes on a GPU, in whole blocks of all groups that grow."""
         growing = Fraction(0)
         for group in self.groups:
-            if group.kind in SHARED_OUT or (group.kind == STATE and self.held.mode == "all"):
+            if group.kind in SHARED_OUT or (group.recurrent and self.held.mode == "all"):
                 growing += Fraction(self.bytes_per_block, group.span(self.held.dcp))
         return growing
 

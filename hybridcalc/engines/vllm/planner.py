@@ -27,8 +27,9 @@ from hybridcalc.engines.vllm.configuration import (
 from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.pages import (
+    ALONE,
     FULL,
-    STATE,
+    STATES,
     TAIL,
     Group,
     Padding,
@@ -159,10 +160,13 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     whole_kv = kind.ignores_window or (off is not None and model.attention_layers)
     letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers
     drafted = windows.drafts_of(original, args, draft_layers) if kind.conv_windows else {FULL: draft_layers}
+    bounds, draft_window = runner.stage_bounds(len(letters), args), 0
+    letters, alone = runner.stages_alone(
+        letters, bounds, args, rules, pages, mode=mode, state_bytes=state_bytes, drafts=drafted, indexed=kind.indexed
+    )
     layers = runner.buckets(letters, attention_first=kind.attention_first, drafts=drafted)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
-    bounds, draft_window = runner.stage_bounds(len(letters), args), 0
     page, unit = pages.page if backend is not None else state_bytes, 1
     if index is not None and backend is not None and state:
         whole = packed.groups_of(model, args, rules, pages, index, layers, letters, bounds)
@@ -179,9 +183,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         whole, paddings, pages = drafts.groups_of(model, args, rules, layers, pages, page, model_dtype, backend)
         draft_window = drafts.window_of(args)
     else:
-        whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
+        whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page, alone=alone)
     stages = runner.on_stages(whole, letters, drafted, bounds)
-    runner.check_stages(stages, cached=caching and not rules.least_block, model=model.name)
     groups = max(stages, key=_block_bytes)
     if rules.layout_line:
         log.append(loglines.layout(layout))
@@ -395,7 +398,7 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
                 f"prefix_match_unit {unit} is not the block of {whole:,} tokens, and there is one group",
                 f"leave it out, or write --prefix-match-unit {whole}",
             )
-    elif ready.prefix_caching and ready.mode != "all" and not (ready.mode == "none" and ready.state):
+    elif ready.hashed_in_blocks:
         hashed = unit if unit is not None else gcd(*spans)
         if any(span % hashed for span in spans):
             near = max(unit for unit in divisors(gcd(*spans)) if unit <= hashed)
@@ -403,29 +406,27 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
                 f"prefix_match_unit {hashed} does not divide the block of {min(spans):,} tokens",
                 f"write --prefix-match-unit {near}, or leave it out",
             )
-        fine = (
-            ready.mode == "align"
-            and STATE in (group.kind for group in ready.groups)
-            and (
-                ready.pages.mamba_block > hashed
-                or (args.decode_context_parallel_size > 1 and ready.pages.mamba_block >= hashed)
-            )
-        )
+        least = hashed if dcp == 1 else hashed - 1
+        fine = ready.mode == "align" and any(g.kind in STATES and g.block > least for g in ready.groups)
         sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
     _check_retention(ready, sizing)
     return sizing
 
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:
-    interval = ready.args.prefix_cache_retention_interval
-    if not ready.rules.retention_checked or not interval:
-        return
+    """Raise Refusal for what the managers of blocks do not take: an interval off the scheduler's grid, and states of a
+    stage without attention whose blocks are not those that prefixes are hashed in.
+    """
+    interval = ready.args.prefix_cache_retention_interval if ready.rules.retention_checked else None
     kinds = {group.kind for group in ready.groups}
     step = sizing.scheduler_block
-    reason, fix = "", ""
-    if kinds == {FULL}:
+    reason, fix, rule = "", "", "HC048"
+    if any(group.kind == ALONE and group.block % sizing.hash_block for group in ready.groups):
+        reason = "a pipeline stage without attention caches states in blocks that prefixes are not hashed in"
+        fix, rule = "write fewer stages, or --no-enable-prefix-caching", "HC050"
+    elif interval and kinds == {FULL}:
         reason, fix = "prefix_cache_retention_interval is set, but no layer keeps a state or a window", "leave it out"
-    elif interval < 0 or interval % step:
+    elif interval and (interval < 0 or interval % step):
         near = max(step, interval // step * step)
         reason = f"prefix_cache_retention_interval {interval:,} is no multiple of the block of {step:,} tokens"
         fix = Write("--prefix-cache-retention-interval", near)
@@ -434,7 +435,7 @@ def _check_retention(ready: Prepared, sizing: Sizing) -> None:
             ready,
             sizing.available_bytes,
             "retention",
-            "HC048",
+            rule,
             reason,
             fix,
             sizing=sizing,

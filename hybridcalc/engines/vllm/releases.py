@@ -32,7 +32,10 @@ class RuleSet(NamedTuple):
     ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``turboquant_hybrids``: turboquant
     KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
     ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
-    that drafts add; ``drafts_apart``: drafts of other heads have groups of their own.
+    that drafts add; ``drafts_apart``: drafts of other heads have groups of their own;
+    ``drafts_on_last_stage``: MTP is not cut into pipeline stages as its target is;
+    ``states_padded_apart``: states of a stage without attention are padded to the pages of others;
+    ``states_hashed_apart``: and hashed in blocks that differ from theirs.
     Context parallelism: ``context_parallel_groups``: several groups of layers run it; ``kda_context_parallel``: KDA
     models do.
     ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
@@ -84,6 +87,9 @@ class RuleSet(NamedTuple):
     sparse_fp8_default: bool = False
     turboquant_hybrids: bool = False
     drafts_apart: bool = False
+    drafts_on_last_stage: bool = False
+    states_padded_apart: bool = False
+    states_hashed_apart: bool = False
     checkpoints: frozenset[str] = frozenset()
     checkpoint_grid: bool = False
     class_counts_drafts: bool = False
@@ -169,6 +175,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.25.1", RECORDED, True, RESULTS),
     Change("0.26.0", "context_parallel_groups", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.26.0", "fine_hits", True, HITS),
+    Change("0.26.0", "states_padded_apart", True, f"{UTILS} unify_kv_cache_spec_page_size"),
     Change("0.26.0", "sparse_retention", True, HITS),
     Change("0.26.0", "in_flight_batches", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
     Change("0.26.0", RECORDED, True, RESULTS),
@@ -183,6 +190,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.28.0", "caching_warned", False, HOOKS),
     Change("0.28.0", "kda_context_parallel", True, "model_executor/layers/mla.py"),
     Change("0.28.0", "one_capacity_line", True, UTILS),
+    Change("0.28.0", "states_hashed_apart", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.28.0", "drafts_apart", True, f"{UTILS} unify_kv_cache_spec_page_size"),
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
     Change("0.28.0", "windows_retain_drafts", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
@@ -199,6 +207,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.29.0", "replays_on_v2", True, REPLAY),
     Change("0.29.0", "layout_line", True, "v1/attention/backends/utils.py"),
     Change("0.29.0", RECORDED, True, RESULTS),
+    Change("0.30.0", "drafts_on_last_stage", True, "config/speculative.py create_draft_parallel_config"),
     Change("0.30.0", "group_lines", True, PLANNING),
     Change("0.30.0", "mode_all_deprecated", True, "config/cache.py"),
     Change("0.30.0", "kda_dtype_obeyed", True, f"{SHAPES} kda_state_dtype"),

@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
-from hybridcalc.engines.vllm.pages import STATE, Prepared
+from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, reaching, serves
 from hybridcalc.errors import HybridcalcError, Write, quoted
@@ -224,7 +224,7 @@ def _draft_needs(plan: Figures) -> Needs | None:
 
 
 def _state_groups(plan: Figures) -> int:
-    return sum(group.kind == STATE for group in plan.ready.groups)
+    return sum(group.recurrent for group in plan.ready.groups)
 
 
 def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 
+from hybridcalc.architecture import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS
 from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass
-from hybridcalc.engines.vllm.pages import DRAFTS, FULL, LETTERS, STATE, STATES, WINDOW, Group
-from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.errors import NotModelled, Refusal
+from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
+from hybridcalc.engines.vllm.pages import ALONE, DRAFTS, FULL, LETTERS, STATE, WINDOW, Group, Pages
+from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
+from hybridcalc.errors import NotModelled, Refusal, with_release
 
 PARALLEL_DRAFTERS = ("dflash", "dspark")
 ON_THE_GPU = ("ngram_gpu",)
@@ -97,7 +99,7 @@ def buckets(layers: str, *, attention_first: bool, drafts: Mapping[str, int]) ->
 
     A layer that holds both (``b``, ``v``) registers its recurrent part first unless the class says otherwise.
     """
-    order = (FULL, WINDOW, STATE) if attention_first else (STATE, FULL, WINDOW)
+    order = (FULL, WINDOW, STATE, ALONE) if attention_first else (STATE, ALONE, FULL, WINDOW)
     counts = {kind: sum(layers.count(letter) for letter in LETTERS[kind]) for kind in order}
 
     def first_layer(kind: str) -> int:
@@ -137,19 +139,46 @@ def on_stages(
     return tuple(found)
 
 
-def check_stages(stages: tuple[tuple[Group, ...], ...], *, cached: bool, model: str) -> None:
-    """Raise NotModelled for a stage of states alone beside others whose prefixes are cached.
+def stages_alone(
+    letters: str,
+    bounds: tuple[tuple[int, int], ...],
+    args: EngineArgs,
+    rules: RuleSet,
+    pages: Pages,
+    *,
+    mode: str,
+    state_bytes: int,
+    drafts: Mapping[str, int],
+    indexed: bool,
+) -> tuple[str, int]:
+    """The layers with recurrent ones of stages without attention marked where their blocks differ from those of the
+    others, and the tokens of these blocks.
 
-    A worker grows the block by its own attention layers: one without any keeps short blocks for its states, which then
-    are groups of their own. Source: vLLM platforms/interface.py update_block_size_for_backend (0.33.0); before 0.20 the
-    block was settled once for all.
+    A worker grows the block by its own attention layers, and pads states to it: one without any keeps the block that it
+    was given, and pages of the state's own size. Raises Refusal where the release does not pad them to those of others.
+    Source: vLLM platforms/interface.py update_block_size_for_backend, v1/core/kv_cache_utils.py
+    unify_kv_cache_spec_page_size (0.33.0); before 0.20 the block was settled once for all.
     """
-    kinds = [{group.kind in STATES for group in own if group.layers} for own in stages]
-    if cached and {True} in kinds and any(False in own for own in kinds):
-        lacking = f"a pipeline stage without attention layers of {model} beside cached prefixes"
-        raise NotModelled(
-            f"{lacking} is not modelled",
-            lacking=lacking,
-            fix="write fewer stages, or --no-enable-prefix-caching",
+    own = [letters[first:end] for first, end in bounds]
+    attends = [bool(set(FULL_ATTENTION_LETTERS + WINDOW_LETTERS) & set(part)) for part in own]
+    attends[-1] = attends[-1] or any(drafts.values())
+    alone = [not found and bool(set(STATE_LETTERS) & set(part)) for part, found in zip(own, attends, strict=True)]
+    if rules.least_block or not any(alone) or not any(attends) or (indexed and not rules.index_packed):
+        return letters, pages.mamba_block
+    if state_bytes != pages.page and not rules.states_padded_apart:
+        raise Refusal(
+            "a pipeline stage has recurrent layers and no attention, whose pages are not those of the other stages",
+            stage="layout+groups",
+            rule="HC050",
+            fix=f"write fewer stages, or {with_release(RELEASES.newest)}",
             flag="-pp",
         )
+    block = args.mamba_block_size or args.block_size or DEFAULT_BLOCK
+    if mode == "none" or block == pages.mamba_block:
+        return letters, pages.mamba_block
+    if indexed or args.draft_path is not None:
+        lacking = "a pipeline stage without attention beside an index or a draft model"
+        fix = "write fewer stages, or --no-enable-prefix-caching"
+        raise NotModelled(f"{lacking} is not modelled", lacking=lacking, fix=fix, flag="-pp")
+    marked = (part.replace("s", LETTERS[ALONE]) if apart else part for part, apart in zip(own, alone, strict=True))
+    return "".join(marked), block

@@ -18,7 +18,7 @@ from hybridcalc.engines.vllm import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
-from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held, longest_length
+from hybridcalc.engines.vllm.pages import FULL, WINDOW, blocks_held, longest_length
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, figures, prepare, size, usable_bytes
 from hybridcalc.errors import HybridcalcError, InputError, Refusal, Write
 from hybridcalc.findings import Step
@@ -148,8 +148,8 @@ def _blocks(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
 
 def _held(ready: Prepared, sizing: Sizing) -> str:
     """Blocks of the groups, those of states and of attention apart."""
-    states = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind == STATE]
-    others = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind != STATE]
+    states = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.recurrent]
+    others = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if not group.recurrent]
     terms = [f"{len(states)} x {states[0]} of states"] if states else []
     return " + ".join([*terms, *(f"{blocks:,} of KV" for blocks in others)])
 
@@ -185,7 +185,7 @@ def plan_notes(plan: Figures) -> list[str]:
         notes.append(f"the model declares a {declared} state; the flag wins, with a warning")
     if args.hf_overrides:
         notes.append("of --hf-overrides only the context is applied here: give a config.json that has the rest")
-    if args.max_num_seqs is None and any(group.kind == STATE for group in ready.groups):
+    if args.max_num_seqs is None and any(group.recurrent for group in ready.groups):
         gpu = "this GPU" if args.gpu_memory_gib is not None else "a GPU below 70 GiB; it is 1,024 above"
         notes.append(f"max_num_seqs is not given: {args.seqs:,}, the default on {gpu}")
     unknown = sorted(name for name in args.env if name not in KNOWN_ENVIRONMENT)

@@ -23,7 +23,6 @@ from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
-from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, prepare, size
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import RISKS, Suggestion, safest_first
@@ -74,7 +73,7 @@ def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> 
         return PrefixReuse(shared, private, unit, 0, f"a hit needs {unit + dropped:,} shared tokens")
     why = f"{reused // unit:,} x {unit:,} tokens"
     sparse = ready.rules.sparse_retention and ready.args.prefix_cache_retention_interval == 0
-    if sparse and any(group.kind == STATE for group in ready.groups):
+    if sparse and any(group.recurrent for group in ready.groups):
         why += ", from the third request on: the second leaves the state where the prefix ends"
     return PrefixReuse(shared, private, unit, reused, why)
 
