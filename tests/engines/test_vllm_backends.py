@@ -13,6 +13,7 @@ from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.layers import (
+    CAPABILITIES,
     FIXED_BACKENDS,
     FREE_LAYOUTS,
     PACKED,
@@ -162,9 +163,14 @@ BLOCKS = {
 def test_a_backend_that_is_asked_for_brings_its_block_and_layouts() -> None:
     assert set(BLOCKS) == set(FIXED_BACKENDS)
     for name, block in BLOCKS.items():
-        args = EngineArgs(attention_backend=name.lower())
+        major = CAPABILITIES.get(name, (9,))[0]
+        args = EngineArgs(attention_backend=name.lower(), gpu_capability=f"{major}.0")
         model = load_model(KIMI if name.endswith("MLA") else NEMOTRON)
         assert attention_backend(model, args, rules_for(None)[0], "bfloat16") == (name, block, FREE_LAYOUTS)
+        for other in {8, 9, 10, 12} - set(CAPABILITIES.get(name, (8, 9, 10, 12))):
+            args = EngineArgs(attention_backend=name, gpu_capability=f"{other}.0")
+            with pytest.raises(Refusal, match=f"{name} runs on compute capability"):
+                attention_backend(model, args, rules_for(None)[0], "bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +213,9 @@ PACKED_ONES = {
 @pytest.mark.parametrize("dtype", sorted(PACKED_ONES))
 @pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0"])
 def test_packed_formats_are_for_heads_and_those_of_nvidia_for_its_kernels(dtype: str, capability: str) -> None:
-    """Latent rows are never packed, nvfp4 says so before there is a model; nvfp4 needs 10.x."""
+    """Latent rows are never packed, nvfp4 says so before there is a model; nvfp4 needs 10.x until 0.32, and with
+    heads of 64 after.
+    """
     args = EngineArgs(kv_cache_dtype=dtype, gpu_capability=capability)
     with pytest.raises(Refusal) as caught:
         attention_backend(load_model(KIMI), args, rules_for(None)[0], "bfloat16")
@@ -215,8 +223,11 @@ def test_packed_formats_are_for_heads_and_those_of_nvidia_for_its_kernels(dtype:
     assert (caught.value.stage, caught.value.rule) == (stage, "HC047")
     assert caught.value.message.endswith("the latent rows of MLA are not packed")
     if dtype.startswith("nvfp4") and not capability.startswith("10."):
+        rules = rules_for("0.31.0" if dtype == "nvfp4" else None)[0]
         with pytest.raises(Refusal, match=r"(?m)its kernels need compute capability 10\.x$"):
-            attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16")
+            attention_backend(load_model(NEMOTRON), args, rules, "bfloat16")
+        with pytest.raises(Refusal, match=r"(?m)its kernels need compute capability 10\.x$"):
+            attention_backend(load_model("lfm2-1.2b"), args, rules_for(None)[0], "bfloat16")
     else:
         assert attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16") is not None
 
@@ -332,3 +343,21 @@ def test_kda_exports_states_where_flashkda_prefills(capability: str, head: int, 
     assert checkpoint_grid(model, args, CLASSES[model.architecture], rules) == expected
     assert checkpoint_grid(load_model(KIMI), args, CLASSES["KimiLinearForCausalLM"], rules) is None
     assert checkpoint_grid(model, replace(args, dtype="float16"), CLASSES[model.architecture], rules) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "capability"),
+    [
+        ("FLASH_ATTN", "turboquant_k8v4", "9.0"),
+        ("FLASHINFER", "turboquant_k8v4", "9.0"),
+        ("FLASH_ATTN", "int8_per_token_head", "9.0"),
+        ("FLASH_ATTN", "fp8_e5m2", "9.0"),
+        ("FLASH_ATTN", "fp8", "8.0"),
+        ("FLASH_ATTN_MLA", "fp8", "9.0"),
+    ],
+)
+def test_a_backend_that_is_asked_for_reads_the_kv_format(name: str, dtype: str, capability: str) -> None:
+    args = EngineArgs(attention_backend=name, kv_cache_dtype=dtype, gpu_capability=capability)
+    with pytest.raises(Refusal, match=f"{name} does not read --kv-cache-dtype {dtype}") as caught:
+        attention_backend(load_model(KIMI if name.endswith("MLA") else NEMOTRON), args, rules_for(None)[0], "bfloat16")
+    assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC047")

@@ -161,9 +161,12 @@ def test_states_of_a_stage_without_attention_are_groups_of_their_own() -> None:
 def test_stages_without_attention_start_from_a_release_on(release: str, mode: str, stage: str | None) -> None:
     """Pages are padded from 0.26 on, and hashes fit blocks of several sizes from 0.28 on, but for mode all."""
     args = EngineArgs(
-        max_model_len=4096, pipeline_parallel_size=5, enable_prefix_caching=True, mamba_cache_mode=mode,
+        max_model_len=4096,
+        pipeline_parallel_size=5,
+        enable_prefix_caching=True,
+        mamba_cache_mode=mode,
         engine_version=release,
-    )  # fmt: skip
+    )
     if stage is None:
         assert size(prepare(load_model("nemotron-h-8b"), args), 64 << 30).blocks > 0
         return

@@ -255,7 +255,7 @@ def check_configuration(
             f"write auto, or {with_release(first)}",
             "--kv-cache-dtype",
         )
-    unlisted = isinstance(model.attention, LatentKV) or not set("aw") & set(model.layers)
+    unlisted = kind.layers_unlisted or isinstance(model.attention, LatentKV) or not set("aw") & set(model.layers)
     if args.kv_cache_dtype.startswith("turboquant") and model.state is not None and unlisted:
         raise _refusal(
             "HC049",

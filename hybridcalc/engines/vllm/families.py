@@ -35,7 +35,7 @@ class ModelClass(NamedTuple):
     ``first`` and ``last`` bound the releases that have it ("" where no known release lies beyond). ``attention_first``:
     its attention layers register before its recurrent ones. ``caches_all``: 0.22.1 can keep a state at every block.
     ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer;
-    ``without_draft_rows``: they add none.
+    ``without_draft_rows``: they add none. ``layers_unlisted``: its config names no layers of full attention.
     ``checkpoint``: the prefill kernel that exports states between blocks, by its name in ``checkpoints`` of a release
     ("" for none). ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype; ``keeps_records``: one that
     keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
@@ -55,6 +55,7 @@ class ModelClass(NamedTuple):
     caches_all: bool = False
     class_omits_drafts: bool = False
     without_draft_rows: bool = False
+    layers_unlisted: bool = False
     checkpoint: str = ""
     state_dtype_obeyed: bool = False
     keeps_records: bool = False
@@ -98,7 +99,7 @@ CLASSES: dict[str, ModelClass] = {
     "MambaForCausalLM": _MAMBA1,
     "FalconMambaForCausalLM": _MAMBA1,
     "JambaForCausalLM": _MAMBA1,
-    "Plamo2ForCausalLM": ModelClass(last="0.26.0", ignores_window=True, without_draft_rows=True),
+    "Plamo2ForCausalLM": ModelClass(last="0.26.0", ignores_window=True, without_draft_rows=True, layers_unlisted=True),
     "Qwen3NextForCausalLM": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,

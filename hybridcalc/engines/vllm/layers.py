@@ -30,6 +30,8 @@ FLASHINFER_LAYOUTS = ("LBHNC", "BLHNC")
 PURE_STATE_LAYOUTS = (*FREE_LAYOUTS, "BHLNC", "LHBNC")
 LAYOUT_ALIASES = {"NHD": "LBNHC", "HND": "LBHNC"}
 FLASHINFER_HEADS = (64, 128, 256, 512)
+NARROW_HEAD = 64
+"""Dimensions of a head whose nvfp4 KV is read on compute capability 10.x alone."""
 
 KV_DTYPES = {
     "auto": 0, "float16": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1,
@@ -83,6 +85,10 @@ FIXED_BACKENDS = {
     "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
 }  # fmt: skip
 """Backends one can ask for -> their smallest kernel block in tokens."""
+
+
+CAPABILITIES = {"FLASH_ATTN_MLA": (9,), "FLASHMLA": (9, 10), "CUTLASS_MLA": (10,), "FLASHINFER_MLA": (10,)}
+"""Backends that some GPUs alone run -> their major compute capabilities."""
 
 
 class Backend(NamedTuple):
@@ -140,6 +146,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
                 fix="leave out --attention-backend",
                 flag="--attention-backend",
             )
+        _check_asked(name, args)
         return _named(name, args)
     major, kv = args.capability[0], args.kv_cache_dtype
     if kv == "fp8_inc":
@@ -154,7 +161,9 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         if PACKED[kv].backend == "TURBOQUANT" and model.state is None:  # pages of two sizes
             lacking = f"--kv-cache-dtype {kv} of {model.name}, whose two layers at either end keep their own dtype,"
             raise NotModelled(f"{lacking} is not modelled", lacking=lacking, fix="write fp8 or auto")
-        if isinstance(model.attention, LatentKV) or PACKED[kv].capability not in (0, major):
+        heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
+        on_any = kv == "nvfp4" and rules.nvfp4_on_fa2 and heads is not None and heads.head_dim != NARROW_HEAD
+        if isinstance(model.attention, LatentKV) or (PACKED[kv].capability not in (0, major) and not on_any):
             latent = isinstance(model.attention, LatentKV)
             why = "the latent rows of MLA are not packed" if latent else "its kernels need compute capability 10.x"
             raise Refusal(
@@ -185,6 +194,27 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         return _named("TRITON_ATTN", args)
     wide = major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS
     return _named("FLASHINFER" if wide or (kv.startswith("fp8") and major != 9) else "FLASH_ATTN", args)
+
+
+def _check_asked(name: str, args: EngineArgs) -> None:
+    """Raise Refusal for a backend that the GPU does not run, or that does not read the KV format."""
+    kv, majors = args.kv_cache_dtype, CAPABILITIES.get(name, (args.capability[0],))
+    if args.capability[0] not in majors:
+        reason = f"{name} runs on compute capability {' and '.join(f'{major}.x' for major in majors)} alone"
+    elif PACKED[kv].backend != name if kv in PACKED else kv.startswith("fp8") and not _reads_fp8(name, args):
+        reason = f"{name} does not read --kv-cache-dtype {kv}"
+    else:
+        return
+    raise Refusal(
+        reason, stage="initialize_model", rule="HC047", fix="leave out --attention-backend", flag="--attention-backend"
+    )
+
+
+def _reads_fp8(name: str, args: EngineArgs) -> bool:
+    """Whether a backend that one asks for reads the fp8 format. FlashAttention reads e4m3, on Hopper and Blackwell."""
+    if name == "FLASH_ATTN":
+        return args.kv_cache_dtype != "fp8_e5m2" and args.capability[0] in (9, 10)
+    return name != "FLASH_ATTN_MLA"
 
 
 def _named(name: str, args: EngineArgs) -> Backend:

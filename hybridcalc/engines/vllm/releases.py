@@ -29,7 +29,9 @@ class RuleSet(NamedTuple):
     block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
     ``kernel_blocks``: a block is a multiple of every backend's own; ``index_packed``: pages of GLM-5.3's index lie
     beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
-    ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``turboquant_hybrids``: turboquant
+    ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x;
+    ``nvfp4_on_fa2``: nvfp4 KV is read on any GPU from compute capability 8.0 on;
+    ``turboquant_hybrids``: turboquant
     KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
     ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
     that drafts add; ``drafts_apart``: drafts of other heads have groups of their own;
@@ -108,6 +110,7 @@ class RuleSet(NamedTuple):
     override_checked: bool = False
     null_block_reserved: bool = False
     layouts_refused: bool = False
+    nvfp4_on_fa2: bool = False
     one_buffer: bool = False
     connectors_opt_in: bool = True
     events_without_hybrids: bool = True
@@ -228,6 +231,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.32.0", "checkpoints", frozenset({"kda", "kda of GLM-5.3", "mamba2"}), f"{LAYERS} get_kv_cache_spec"),
     Change("0.32.0", "index_packed", True, f"{UTILS} _get_packed_kv_cache_groups"),
     Change("0.32.0", "single_unit_checked", True, f"{UTILS} resolve_kv_cache_block_sizes"),
+    Change("0.32.0", "nvfp4_on_fa2", True, "v1/attention/backends/flashinfer.py"),
     Change("0.32.0", "replays_drafts", True, REPLAY),
     Change("0.32.0", "replay_buffer_most", 16, REPLAY),
     Change("0.32.0", "runner_v2_lacks", DRAFTS_ON_V1 - {"ngram"}, RUNNER),
