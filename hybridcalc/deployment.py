@@ -60,6 +60,11 @@ class Workload(NamedTuple):
         listed = sum(count for _, count in self.lengths)
         return self.concurrency or (listed if listed > 1 and not self.mix else None)
 
+    @property
+    def tells_prompts(self) -> bool:
+        """Whether it says what kind of requests come, and not only how long: then a prompt's time is of interest."""
+        return self.kind is not None or self.mix
+
     def describe(self) -> str:
         """The lengths in words."""
         if len(self.lengths) == 1:

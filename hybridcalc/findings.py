@@ -322,7 +322,7 @@ class View(NamedTuple):
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
     in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
     set hold already; ``asked``: those that answer what was asked beside. ``essential``: figures beyond which the first
-    note tells more than another. ``kept``: the label of one that stays whatever is left out. ``fewest``: those that are
+    note tells more than another. ``kept``: labels of those that stay whatever is left out. ``fewest``: those that are
     worth more than a second thing to set.
     """
 
@@ -350,7 +350,7 @@ class View(NamedTuple):
     asked: tuple[str, ...] = ()
     essential: int = 3
     fewest: int = 2
-    kept: str = ""
+    kept: tuple[str, ...] = ()
 
 
 def html_of(view: View) -> str:

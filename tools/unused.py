@@ -29,6 +29,7 @@ ALLOWED = {
     "list_commands": "click asks",
     "format_commands": "click asks",
     "format_options": "click asks",
+    "collect_usage_pieces": "click asks",
     "get_filename": "importlib asks",
     "prefill_snapshots": "docs/formulas.md works with it",
     "decode_snapshots": "docs/formulas.md works with it",

@@ -12,13 +12,14 @@ from hybridcalc.errors import ShardingError
 
 
 class Part(NamedTuple):
-    """Rows that are cut together: ``units`` heads or groups (0: any even share); ``repeated`` ones are kept whole by
-    every rank that would get less than one.
+    """Rows that are cut together: ``units`` heads or groups (0: any even share), as ``called``; ``repeated`` ones are
+    kept whole by every rank that would get less than one.
     """
 
     size: int
     units: int = 0
     repeated: bool = False
+    called: str = "heads"
 
     def share(self, ranks: int, what: str) -> int:
         """Rows of one of ``ranks``. Raises ShardingError where they cannot be shared out."""
@@ -26,7 +27,7 @@ class Part(NamedTuple):
         if self.repeated and ranks > units and ranks % units == 0:
             return self.size // units
         if units % ranks:
-            counted = f"{units:,} heads" if self.units else f"{units:,}"
+            counted = f"{units:,} {self.called}" if self.units else f"{units:,}"
             raise ShardingError(f"--tp {ranks} does not divide the {counted} of {what}", total=units, parts=ranks)
         return self.size // ranks
 
@@ -149,7 +150,7 @@ class Widths(NamedTuple):
             return part
         unit = part.size // part.units if part.units else 1
         units = -(-(part.units or part.size) // ranks) * ranks
-        return Part(units * unit, units if part.units else 0)
+        return part._replace(size=units * unit, units=units if part.units else 0)
 
     def _vocabulary(self, tensor: Tensor) -> int:
         """Rows of the vocabulary on a rank: rounded up to 64, and to a multiple of the ranks."""

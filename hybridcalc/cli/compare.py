@@ -42,7 +42,9 @@ def compare(
     context: typer.Context,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="", help="Launch lines, each in quotes; scripts, manifests, folders; - is stdin."),
+        typer.Argument(
+            metavar="[LINE|PATH]...", help="Launch lines, each in quotes; scripts, manifests, folders; - is stdin."
+        ),
     ] = None,
     gpu: Annotated[
         list[str] | None,

@@ -48,17 +48,22 @@ def init(
         raise InputError(f"{printable(str(folder), 60)} is no folder", fix="name one that is there")
     if target.exists() and not force:
         raise InputError(f"{printable(str(target), 60)} is there already", fix="add --force to write over it")
+    given = {"--model or --command": command or model, "--gpu": gpu, "-L": length}
+    lacking = [flag for flag, text in given.items() if text is None]
+    if lacking and not sys.stdin.isatty():
+        wanted = ", ".join(lacking)
+        raise InputError(f"init needs {wanted}", fix=f"add {wanted}, or run it in a terminal, where it asks")
     if command is None and model is None:
-        model = _asked("--model or --command", "Model, or its launch line in one line", _served)
+        model = _asked("Model, or its launch line in one line", _served)
         if len(model.split()) > 1:
             command, model = model, None
-    card = gpu or _asked("--gpu", "GPU, several as 8xh200", find_gpu)
-    tokens = parse_tokens(length or _asked("-L", "Tokens of a request, prompt and answer", parse_tokens))
-    wanted = {} if concurrency is None else {"concurrency": concurrency}
+    card = gpu or _asked("GPU, several as 8xh200", find_gpu)
+    tokens = parse_tokens(length or _asked("Tokens of a request, prompt and answer", parse_tokens))
+    at_once = {} if concurrency is None else {"concurrency": concurrency}
     entry = {
         **_launch(command, model, engine, find_gpu(card).cards),
         "hardware": _hardware(card),
-        "workload": {"length": tokens, **wanted},
+        "workload": {"length": tokens, **at_once},
         "expect": {"fits": True, **({} if concurrency is None else {"min_requests": concurrency})},
     }
     target.write_text(_text(entry), encoding="utf-8")
@@ -98,10 +103,8 @@ def _text(entry: dict[str, Any]) -> str:
     return f"{ABOUT}deployments:\n  - {keys}\n"
 
 
-def _asked(flag: str, question: str, check: Callable[[str], Any]) -> str:
-    """The answer to a question, asked until it is right. Raises InputError where there is nobody to ask."""
-    if not sys.stdin.isatty():
-        raise InputError(f"init needs {flag}", fix=f"add {flag}, or run it in a terminal, where it asks")
+def _asked(question: str, check: Callable[[str], Any]) -> str:
+    """The answer to a question, asked until it is right."""
     while True:
         answer: str = typer.prompt(question)
         try:

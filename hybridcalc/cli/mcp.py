@@ -208,6 +208,9 @@ def _answer(command: str, words: Iterable[str], *, stdin: str = "", launch: str 
         )
     except subprocess.TimeoutExpired:
         raise _refused(f"{command} took more than {LIMIT_S} s") from None
+    except (OSError, ValueError) as error:  # a zero byte, half a surrogate pair, a word of more than 128 KiB
+        why = getattr(error, "strerror", None) or str(error)
+        raise _refused(f"no command takes an argument like that: {why[:80].lower()}") from None
     if not ran.stdout.startswith("{"):
         raise _refused(ran.stderr.strip() or f"{command} ended with {ran.returncode}")
     document: dict[str, Any] = json.loads(ran.stdout)

@@ -287,6 +287,12 @@ class CardGiven(NamedTuple):
     ] = None
 
 
+def check_fraction(card: CardGiven) -> None:
+    """Raise InputError for a share of no GPU."""
+    if card.gpu is None and card.mem_fraction_static is not None:
+        raise InputError("--mem-fraction-static says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+
+
 class MemoryGiven(NamedTuple):
     """How much memory there is for the caches of a server."""
 

@@ -48,6 +48,10 @@ class LaunchCommand(PanelledCommand):
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage as it is written: MODEL stands first, and what follows ``--`` last."""
+        return [self.options_metavar or ""]
+
     def make_parser(self, ctx: Any) -> Any:
         """A parser that leaves an engine's flags of one dash whole (``-ctv``): they are no short options in a row."""
         parser = super().make_parser(ctx)
@@ -211,8 +215,8 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
         if pace is None:
             at = next((n + 1 for n, row in enumerate(found.figures) if row.label == "memory"), 0)
             open_one = tuple(Quantity("a step", "not known", "", why) for why in unknown)
-            return found._replace(figures=(*found.figures[:at], *open_one, *found.figures[at:]), kept="a step")
-        return pace.shown(found)
+            return found._replace(figures=(*found.figures[:at], *open_one, *found.figures[at:]), kept=("a step",))
+        return pace.shown(found, prompt=work.tells_prompts)
 
     answers.show("plan", asked_for, whole, document)
     if at_or_above(answer.findings, severity):

@@ -64,8 +64,7 @@ def ratio(
     known = _memory(rest, card)
     if any(card):
         engine.check_memory(known)
-    if card.gpu is None and card.mem_fraction_static is not None:
-        raise InputError("--mem-fraction-static says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+    options.check_fraction(card)
     if card.gpu is not None and log is not None:
         raise InputError("--log says how much memory there was, and --gpu as well", fix="leave one of them out")
     source = context.get_parameter_source("tp_size")

@@ -47,7 +47,7 @@ def report(
         ),
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="The page to write, FILE.html.")
+        str | None, typer.Option("--output", "-o", "--save", metavar="FILE", help="The page to write, FILE.html.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the page where there is one.")] = False,
 ) -> None:

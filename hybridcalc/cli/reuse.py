@@ -1,9 +1,6 @@
 """``hybridcalc reuse``: how many state slots prefix caching wants, and what they spare."""
 
-from collections.abc import Sequence
 from functools import partial
-from math import isnan
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -14,12 +11,12 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.cli.reuse_inputs import check_flags, check_memory, check_model, check_typed, is_typed, workload_of
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.policy import NO_CAP
-from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Room, Settings, room_of
 from hybridcalc.units import MOST_SLOTS, format_bytes
 
@@ -187,7 +184,7 @@ class Server(NamedTuple):
     engine_version: options.EngineVersion = None
 
 
-@command(app, "reuse", cls=LaunchCommand, options_metavar="[OPTIONS] [-- LAUNCH LINE]")
+@command(app, "reuse", cls=LaunchCommand, options_metavar="[MODEL] [OPTIONS] [-- LAUNCH LINE]")
 def reuse(
     *,
     context: typer.Context,
@@ -256,7 +253,7 @@ def reuse(
     line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
     served = ENGINES[inputs.engine_of(engine, line)]
     room = room_of(served.name)
-    _check_flags(served, context)
+    check_flags(served, context)
     typed = {
         **server._asdict(),
         "slots": slots,
@@ -265,18 +262,9 @@ def reuse(
         "host_kv_tokens": options.tokens("--host-kv-tokens", server.host_kv_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
-    for name in (
-        "hicache_ratio",
-        "hicache_mamba_ratio",
-        "hicache_mamba_size_gb",
-        "kv_offloading_size",
-        "slot_prompt_similarity",
-    ):
-        if typed[name] is not None and isnan(typed[name]):
-            raise InputError(f"--{name.replace('_', '-')} nan is not a number", fix="write one like 2.0")
-    if server.host_kv_tokens is not None and not server.host_slots:
-        raise InputError("--host-kv-tokens has no effect alone", fix="add --host-slots N")
+    check_typed(typed)
     memory = inputs.memory_of(card._asdict())
+    check_memory(served, card, memory, rest)
     version_note = served.note(server.engine_version) if server.engine_version else ""
     base, said, overruled = None, dict[str, Any](), list[str]()
     if line is not None:
@@ -285,10 +273,11 @@ def reuse(
         asked = question.arguments()
         model, base = model or asked.model, asked.args
         said = {name: value for name, value in room.of_line(base).items() if value is not None}
-        overruled = [name for name in said if _is_typed(context, name) and said[name] != typed[name]]
-        typed |= {name: value for name, value in said.items() if not _is_typed(context, name)}
-    elif memory.gpu is not None and memory.gpu.cards is not None and not _is_typed(context, "tp_size"):
+        overruled = [name for name in said if is_typed(context, name) and said[name] != typed[name]]
+        typed |= {name: value for name, value in said.items() if not is_typed(context, name)}
+    elif memory.gpu is not None and memory.gpu.cards is not None and not is_typed(context, "tp_size"):
         typed["tp_size"] = memory.gpu.cards
+    check_model(context, model)
     architecture = options.model(model) if model is not None else None
     settings, args = room.asked(typed, architecture, base)
     given = typed["slots"] is not None
@@ -318,7 +307,7 @@ def reuse(
                 refusal.fix = _remedies(served, architecture, args, memory, refusal)
             raise
     workers = served.workers(args)
-    traffic, notes = _workload(workload, seed, warmup_rounds, server.running, sample, workers)
+    traffic, notes = workload_of(workload, seed, warmup_rounds, server.running, sample, workers)
     notes += [version_note] if version_note else []
     notes += ["--rest counts, not what is left of the --gpu"] * (rest is not None and memory.gpu is not None)
     flags = {option.name: option.opts[0] for option in context.command.params}
@@ -347,29 +336,6 @@ def reuse(
     answers.show("reuse", asked_for, partial(reuse_view, found), found.to_dict)
 
 
-def _is_typed(context: typer.Context, name: str) -> bool:
-    """Whether an option was given on the command line."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _check_flags(engine: Engine, context: typer.Context) -> None:
-    """Raise InputError for a flag that only another engine has."""
-    for option in context.command.params:
-        name = option.name or ""
-        if not _is_typed(context, name) or name in engine.options or _has(engine, option.opts):
-            continue
-        owner = next((other for other in ENGINES if _has(ENGINES[other], option.opts[:1])), None)
-        if owner is not None:
-            raise InputError(
-                f"{option.opts[0]} is no flag of {engine.title}", fix=f"leave it out, or write --engine {owner}"
-            )
-
-
-def _has(engine: Engine, spellings: Sequence[str]) -> bool:
-    return any(spelling in engine.flags.by_spelling for spelling in spellings)
-
-
 def _check_room(settings: Settings, priced: Priced | None) -> None:
     """Raise IllegalCombination for slots that leave no KV in the memory given."""
     weighs = priced.cost(settings) if priced is not None else None
@@ -378,34 +344,6 @@ def _check_room(settings: Settings, priced: Priced | None) -> None:
             f"{settings.slots:,} slots weigh {format_bytes(weighs.gpu_bytes)}: --rest leaves no KV beside them",
             fix="give fewer --slots, or more --rest",
         )
-
-
-def _workload(
-    text: str, seed: int, warmup_rounds: int, running: int, requests: int | None, workers: int
-) -> tuple[Workload, list[str]]:
-    """The workload of one of the workers, or the first ``requests`` of it, and what there is to say of it."""
-    found = inputs.traffic(text, seed=seed, workers=workers)
-    if requests is not None:
-        from hybridcalc.reuse.traces import sample
-
-        found = sample(found, requests)
-    kind = text.partition(":")[0]
-    shadowed = kind == text and found.rounds is not None and Path(text).is_file()
-    notes = [f"{text} is taken for the kind of workload; for the file write ./{text}"] if shadowed else []
-    notes += [found.note] if found.note else []
-    if found.rounds is None and warmup_rounds:
-        raise InputError("a trace has no rounds to leave out", fix="drop --warmup-rounds")
-    if found.rounds is not None and warmup_rounds >= found.rounds:
-        raise InputError(
-            f"--warmup-rounds {warmup_rounds} leaves none of {found.rounds} rounds to count",
-            fix=f"write {found.rounds - 1} or less, or more rounds",
-        )
-    if found.at_once is not None and running > found.at_once:
-        notes.append(
-            f"{found.name} sends {found.at_once:,} requests at once: with {running:,} running some start "
-            "before the answer that they follow on is made"
-        )
-    return found, notes
 
 
 def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float | None, gpu: bool) -> Priced | None:

@@ -190,7 +190,7 @@ def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
     fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
     return (
-        f"{', '.join(fitting)} do"
+        f"{engine.tp_flag} {', '.join(fitting)} do"
         if len(fitting) > 1
         else f"only {engine.tp_flag} {fitting[0]} does"
         if fitting
@@ -272,4 +272,4 @@ def not_shared(engine: SearchedEngine, model: Architecture, args: Any, gpus: int
         return None
     fitting = fitting_ranks(engine, model, args, RANKS_SHARED)
     reason = f"{gpus} GPUs do not share {model.name}"
-    return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} do" if fitting else "")
+    return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} GPUs do" if fitting else "")

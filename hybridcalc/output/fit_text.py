@@ -20,7 +20,7 @@ from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import Lost
 from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, table, verdict
 from hybridcalc.speed.plans import rate_text
-from hybridcalc.speed.rows import pace_text, times
+from hybridcalc.speed.rows import pace_text, prompt_text, times
 from hybridcalc.units import short_dtype
 
 LINES, HEAD, LEAST_ROWS = 12, 4, 2
@@ -234,6 +234,8 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     pace = None if first is None else pace_of_one(first)
     if pace is not None:
         said.append(("a step", pace_text(pace)))
+        if fit.question.pace is not None or fit.question.workload.tells_prompts:
+            said.append(("a prompt", prompt_text(pace)))
     kinds = list(dict.fromkeys(made.offer.name for made in fit.deployments))
     if len(fit.question.offers) > 1 and first is not None and first.offer.price is None:
         each = ",".join(f"{name}=P" for name in kinds[:MOST_PRICED])

@@ -116,7 +116,7 @@ def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brie
         if rows <= view.fewest and len(shown.choices) > 1:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
-            last = max((n for n, row in enumerate(shown.figures) if row.label != view.kept), default=0)
+            last = max((n for n, row in enumerate(shown.figures) if row.label not in view.kept), default=0)
             figures = (*shown.figures[:last], *shown.figures[last + 1 :])
             shown = shown._replace(figures=figures, evidence=shown.evidence[:-1])
     while not whole and any(table.rows[1:] for table in shown.tables) and height(shown) > lines:

@@ -84,6 +84,7 @@ def _lines(path: Path, stream: TextIO) -> Iterator[str]:
 
 def _rows(path: Path, first: str, stream: TextIO, line: int) -> Iterator[tuple[LineOfFile, dict[str, Any]]]:
     """The rows of a CSV file under their names in its first line, in small letters."""
+    csv.field_size_limit(LARGEST_OBJECT)  # a prompt written out may be one field; Python's own limit is 128 KiB
     rows = csv.reader(_lines(path, stream))
     try:
         names = [name.strip().lower() for name in next(csv.reader([first + stream.readline(LARGEST_OBJECT)]))]

@@ -125,6 +125,14 @@ class Pace:
         brief = f"{rate}: {parts}" if parts else rate
         return Quantity("a step", f"{ms_text(step.floor_ms)} ms", "or more", brief, ", ".join(more), ", ")
 
+    def prompt_figure(self) -> Quantity:
+        """What the first token of an answer waits for: the prefill of a prompt as long as a request, alone."""
+        least, most = self.prompt.prompt_band_ms
+        brief = f"{self.context:,} tokens, usually {ms_text(least)} to {ms_text(most)}"
+        return Quantity(
+            "a prompt", f"{ms_text(self.prompt.floor_ms)} ms", "or more", brief, f"{self.prompt.binding} binds", "; "
+        )
+
     def table(self) -> Table:
         """Every part of a step, the whole, the band of public measurements, and the prefill of a prompt."""
         rows = [
@@ -150,8 +158,11 @@ class Pace:
         ]
         return Table("Speed", ("least time", "B of a rank", "ms", "why"), tuple(rows), (1, 2))
 
-    def shown(self, view: View) -> View:
-        """The answer of a plan with its pace: a figure after the memory, a table, pictures, what it leaves out."""
+    def shown(self, view: View, *, prompt: bool = False) -> View:
+        """The answer of a plan with its pace: a figure after the memory, one of a ``prompt`` where that is asked for, a
+        table, pictures, what it leaves out.
+        """
+        own = (self.figure(), *((self.prompt_figure(),) if prompt else ()))
         at = next((n + 1 for n, row in enumerate(view.figures) if row.label == "memory"), len(view.figures))
         pictures: Mapping[str, Callable[[], Any]] = {
             **view.pictures,
@@ -166,13 +177,13 @@ class Pace:
 
         return view._replace(
             play=None if play is None else timed,
-            figures=(*view.figures[:at], self.figure(), *view.figures[at:]),
+            figures=(*view.figures[:at], *own, *view.figures[at:]),
             tables=(*view.tables, self.table()),
             notes=(*view.notes, *self.step.notes),
             pictures=pictures,
-            essential=view.essential + 1,
-            fewest=min(at, view.essential) + 1,
-            kept="a step",
+            essential=view.essential + len(own),
+            fewest=min(at, view.essential) + len(own),
+            kept=tuple(row.label for row in own),
         )
 
     def step_picture(self) -> "Chart":

@@ -19,6 +19,12 @@ def pace_text(pace: Pace) -> str:
     return f"{ms_text(step.floor_ms)} ms or more: {most} tokens/s at most{usual}; {BINDS[step.binding]}"
 
 
+def prompt_text(pace: Pace) -> str:
+    """What the first token of an answer waits for at least, in a line."""
+    figure = pace.prompt_figure()
+    return f"{figure.value} {figure.unit}: {figure.why}; {figure.more}"
+
+
 def _rates(step: Floor) -> str:
     low, high = step.band_ms
     return f"{rate_text(1000 / high)} to {rate_text(1000 / low)}"

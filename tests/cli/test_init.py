@@ -51,7 +51,8 @@ def test_what_is_expected_is_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--gpu", "h200"), "init needs --model or --command"),
+        ((), "init needs --model or --command, --gpu, -L"),
+        (("--gpu", "h200"), "init needs --model or --command, -L"),
         (("--model", "kimi-k3", "-L", "8k"), "init needs --gpu"),
         (("--model", "kimi-k3", "--gpu", "h200"), "init needs -L"),
         (("--model", "kimi-k99", "--gpu", "h200", "-L", "8k"), "no model 'kimi-k99'"),

@@ -58,6 +58,8 @@ ALIKE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("plan", {"model": "no-such-model", "gpu": "h200", "length": "8k"}, "no-such-model"),
     ("plan", {"model": "--save=/tmp/x.html", "gpu": "h200"}, "is an option"),
+    ("plan", {"model": "kimi\0k3", "gpu": "h200"}, "no command takes an argument like that: embedded null byte"),
+    ("plan", {"model": "k" * 200_000}, "no command takes an argument like that: argument list too long"),
     ("plan", {"launch": "sglang serve 'open", "gpu": "h200"}, "No closing quotation"),
     ("weights", {"model": "kimi-k3", "tp": 3}, "'tp' is not an argument of weights: write tp_size"),
     ("plan", {"model": "kimi-k3", "foo": 1}, "'foo' is not an argument of plan: it takes launch, model, gpu, length"),

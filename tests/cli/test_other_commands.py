@@ -285,3 +285,20 @@ def test_ranks_that_layers_do_not_divide_by_are_refused_by_every_command(memory:
         assert ran.code == 1, (command, said)
         assert f"--tp {ranks} does not divide" in said, (command, said)
         assert "1, 2, 4, 8 do" in said, (command, said)
+
+
+@pytest.mark.parametrize("command", ["plan", "verify", "reuse", "compare", "report"])
+def test_a_usage_names_each_of_its_words_once(command: str) -> None:
+    """What is asked stands first, the launch line last; nothing stands behind it."""
+    usage = " ".join(run(command, "--help").out.partition("\n\n")[0].split())
+    assert usage.endswith("[-- LAUNCH LINE]"), usage
+    assert usage.split()[3].startswith("[") and usage.split()[3] != "[OPTIONS]", usage
+
+
+@pytest.mark.parametrize(("engine", "flag"), [("sglang", "--tp"), ("vllm", "-tp")])
+def test_groups_that_ranks_do_not_divide_are_called_groups(engine: str, flag: str) -> None:
+    """Nemotron-H-8B has 128 heads, which 16 ranks share, and 8 groups of B and C, which they do not."""
+    ran = run("plan", "nemotron-h-8b", "--engine", engine, "--tp", "16", "--gpu", "16xh200", "-L", "8k")
+    assert ran.code == 1
+    assert "--tp 16 does not divide the 8 groups of in_proj" in ran.out
+    assert f"fix: {flag} 1, 2, 4, 8 do" in ran.out

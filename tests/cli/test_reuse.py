@@ -107,6 +107,8 @@ def test_a_trace_file_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not answer["what_if"]
     assert any("--what-if" in note for note in answer["notes"])
     assert reuse("--slots", "8", "--workload", str(path), "--what-if")["what_if"]
+    drawn = run("reuse", "--slots", "8", "--workload", str(path), "--seed", "3")
+    assert (drawn.code, drawn.err) == (2, "error: a trace has nothing to draw by --seed\n       drop --seed\n")
     bare = path.rename(tmp_path / "trace")
     monkeypatch.chdir(tmp_path)
     assert reuse("--slots", "8", "--workload", bare.name)["requests"] == 40
@@ -213,6 +215,21 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
             "--prefix-cache-retention-interval 'x' is no interval",
         ),
         ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
+        (("kimi-k3", *SLOTS, "--mem-fraction-static", "1e400"), 2, "--mem-fraction-static says nothing without --gpu"),
+        (("kimi-k3", *SLOTS, "--weights", "3GiB"), 2, "--weights says nothing without --gpu"),
+        (
+            ("kimi-k3", *SLOTS, "--gpu", "8xh200", "--rest", "20GiB", "--weights", "99GiB"),
+            2,
+            "--weights says nothing beside --rest",
+        ),
+        (
+            ("kimi-k3", *SLOTS, "--gpu", "8xh200", "--rest", "20GiB", "--mem-fraction-static", "0.8"),
+            2,
+            "--mem-fraction-static says nothing beside --rest",
+        ),
+        ((*SLOTS, "--kv-cache-dtype", "fp8_e4m3"), 2, "--kv-cache-dtype says nothing without a MODEL"),
+        ((*SLOTS, "--mamba-ssm-dtype", "bfloat16"), 2, "--mamba-ssm-dtype says nothing without a MODEL"),
+        ((*SLOTS, "--tp", "8"), 2, "--tp-size says nothing without a MODEL"),
         (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
         (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
         ((*SLOTS, "--max-total-tokens", "500"), 2, "a prompt takes 1,000 tokens of KV, more than the 500 there are"),

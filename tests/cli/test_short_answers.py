@@ -158,3 +158,24 @@ def test_of_many_launches_the_best_are_shown_and_the_others_counted() -> None:
     assert short.splitlines()[3] == whole.splitlines()[3] and short.count("five.sh:5") - 1 == 4
     rows = sum(line.startswith("  five.sh:") for line in short.splitlines())
     assert f"-v: {20 - rows} rows, " in short and whole.count("\n  five.sh:") >= 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (("plan", "qwen3.6-35b-a3b", "--gpu", "h200", "-L", "64k", "-C", "60", "--workload", "agent"), True),
+        (("plan", "qwen3.6-35b-a3b", "--gpu", "h200", "--workload", "chat:sessions=50"), True),
+        (("plan", "qwen3.6-35b-a3b", "--gpu", "h200", "-L", "64k"), False),
+        (("fit", "qwen3.6-35b-a3b", "--gpu", "h200", "-C", "20", "-L", "64k", "--pace", "40"), True),
+        (("fit", "qwen3.6-35b-a3b", "--gpu", "h200", "-C", "20", "--workload", "chat:sessions=50"), True),
+        (("fit", "qwen3.6-35b-a3b", "--gpu", "h200", "-C", "20", "-L", "64k"), False),
+    ],
+)
+def test_the_wait_for_a_first_token_is_said_where_pace_or_kind_of_work_is_asked_for(
+    asked: tuple[str, ...], shown: bool
+) -> None:
+    """The prefill of a prompt as long as a request, in the twelve lines; without the question it stands under -v."""
+    said = run(*asked).out
+    assert len(said.splitlines()) <= LINES
+    assert bool(re.search(r"^  a prompt +[0-9,.]+ ms or more", said, re.M)) == shown, said
+    assert re.search(r"^  a step +[0-9,.]+ ms or more", said, re.M), said

@@ -138,7 +138,10 @@ def test_its_sizes_are_those_of_its_module(toy: Callable[..., Any], monkeypatch:
     (shared,) = run("models", "show", "toy-7b", "--tp", "4", "--json").document["models"]
     assert 4 * shared["state_bytes_per_slot"] == STATE_BYTES
     refused = run("models", "show", "toy-7b", "--tp", "5")
-    assert refused.err.split("\n")[:2] == ["error: --tp 5 does not divide 32 toy heads", "       1, 2, 4, 8, 16, 32 do"]
+    assert refused.err.split("\n")[:2] == [
+        "error: --tp 5 does not divide 32 toy heads",
+        "       --tp 1, 2, 4, 8, 16, 32 do",
+    ]
 
 
 def test_presets_list_it_though_no_engine_runs_it(toy: Callable[..., Any]) -> None:

@@ -314,3 +314,11 @@ def test_memory_does_not_follow_the_length_of_a_trace(tmp_path: Path) -> None:
         return peak
 
     assert most(24_000) < 1.25 * most(6_000)
+
+
+def test_a_prompt_written_out_may_be_one_long_field(tmp_path: Path) -> None:
+    """Python's csv takes 128 KiB a field; a prompt of a long context is longer."""
+    path = tmp_path / "long.csv"
+    path.write_text("prompt,output_tokens\n" + f'"{"word " * 60_000}",9\n' * 2, encoding="utf-8")
+    found = list(read_trace(str(path)).stream())
+    assert len(found) == 2 and found[0].prompt > 50_000

@@ -136,7 +136,7 @@ class RecurrentState(ABC):
             most = min(temporal[0] if len(temporal) == 3 else RANKS_WITHOUT_HEADS, MOST_RANKS_TRIED)
             fitting = [str(ranks) for ranks in range(1, most + 1) if self._shards(ranks)]
             listed = ", ".join(fitting[:14]) + (", ..." if len(fitting) > 14 else "")
-            error.fix = f"{listed} do" if len(fitting) > 1 else f"only --tp {listed} does" if fitting else ""
+            error.fix = f"--tp {listed} do" if len(fitting) > 1 else f"only --tp {listed} does" if fitting else ""
             raise
 
     def _shards(self, tp: int) -> bool:

@@ -60,7 +60,7 @@ class Mamba2(RecurrentState):
 
         heads = Part(self.num_heads, self.num_heads)
         inner = Part(self.inner_size, self.num_heads)
-        group = Part(self.n_groups * self.state_size, self.n_groups, repeated=self.n_groups == 1)
+        group = Part(self.n_groups * self.state_size, self.n_groups, self.n_groups == 1, "groups")
         convolved = (inner, group, group)
         bias = fields.raw("use_conv_bias", "mamba_conv_bias") is not False
         return (

@@ -432,7 +432,7 @@ def ranks_that_divide(model: Architecture) -> str:
         return not heads or heads % ranks == 0
 
     fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
-    return f"{', '.join(fitting)} do" if len(fitting) > 1 else "only 1 does" if fitting else ""
+    return f"-tp {', '.join(fitting)} do" if len(fitting) > 1 else "only -tp 1 does" if fitting else ""
 
 
 def check_state_dtype(model: Architecture, args: EngineArgs, rules: RuleSet) -> None:
