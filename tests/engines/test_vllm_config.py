@@ -438,11 +438,8 @@ def test_some_classes_do_not_run_pipeline_stages(model: str, release: str) -> No
 @pytest.mark.parametrize("model", ["qwen3-next-80b", "qwen3.6-27b"])
 def test_mtp_of_some_classes_runs_pipeline_stages_from_a_release_on(model: str) -> None:
     """Until 0.29 drafts are cut into stages as their target is, which these classes are not made for."""
-    args = EngineArgs(
-        pipeline_parallel_size=2,
-        speculative_config={"method": "mtp", "num_speculative_tokens": 1},
-        engine_version="0.29.0",
-    )
+    drafts = {"method": "mtp", "num_speculative_tokens": 1}
+    args = EngineArgs(pipeline_parallel_size=2, speculative_config=drafts, engine_version="0.29.0")
     with pytest.raises(Refusal, match=r"MTP of .* does not run pipeline stages in this release") as caught:
         prepare(load_model(model), args)
     assert (caught.value.stage, caught.value.rule) == ("create_engine_config", "HC050")

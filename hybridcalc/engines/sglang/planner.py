@@ -38,9 +38,15 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
     solve_state_pool_early,
 )
-from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, check_kernels, shapes, unbuildable, undivided
-from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
-from hybridcalc.engines.sglang.since import check_since
+from hybridcalc.engines.sglang.refusals import (
+    Unbuildable,
+    check_index,
+    check_kernels,
+    check_release,
+    shapes,
+    unbuildable,
+)
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, context_length, family_rule, replayed, replayssm_active
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal
@@ -161,12 +167,7 @@ _LAST = Last[Prepared]()
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
-    try:
-        check_served(rules, model)
-        check_since(args, rules)
-    except Refusal as refusal:
-        refusal.beside = undivided(model, args)
-        raise
+    check_release(model, args, rules)
     typed, args = args, with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
     try:
