@@ -173,3 +173,26 @@ def test_stages_without_attention_start_from_a_release_on(release: str, mode: st
     with pytest.raises(Refusal, match="a pipeline stage") as caught:
         size(prepare(load_model("nemotron-h-8b"), args), 64 << 30)
     assert (caught.value.stage, caught.value.rule) == (stage, "HC050")
+
+
+def test_attention_must_fit_the_hash_block_beside_a_stage_without_attention() -> None:
+    """States in blocks of 512 tokens divide the hash block of 0.26, attention in blocks of 16 does not."""
+    args = EngineArgs(
+        max_model_len=4096,
+        tensor_parallel_size=2,
+        pipeline_parallel_size=7,
+        enable_prefix_caching=True,
+        mamba_block_size=512,
+        engine_version="0.26.0",
+    )
+    with pytest.raises(Refusal, match="a pipeline stage") as caught:
+        size(prepare(load_model("lfm2-8b-a1b"), args), 64 << 30)
+    assert (caught.value.stage, caught.value.rule) == ("retention", "HC050")
+    assert size(prepare(load_model("lfm2-8b-a1b"), replace(args, engine_version="0.28.0")), 64 << 30).blocks > 0
+
+
+def test_stages_without_attention_need_no_hash_block_without_caching() -> None:
+    args = EngineArgs(
+        max_model_len=1000, pipeline_parallel_size=5, enable_prefix_caching=False, engine_version="0.28.0"
+    )
+    assert size(prepare(load_model("nemotron-h-8b"), args), 64 << 30).blocks > 0

@@ -414,15 +414,17 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
 
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:
-    """Raise Refusal for what the managers of blocks do not take: an interval off the scheduler's grid, and states of a
-    stage without attention whose blocks are not those that prefixes are hashed in.
+    """Raise Refusal for what the managers of blocks do not take: an interval off the scheduler's grid, and beside
+    states of a stage without attention blocks that are not whole blocks of those that prefixes are hashed in.
     """
     interval = ready.args.prefix_cache_retention_interval if ready.rules.retention_checked else None
     kinds = {group.kind for group in ready.groups}
     step = sizing.scheduler_block
     reason, fix, rule = "", "", "HC048"
-    if any(group.kind == ALONE and group.block % sizing.hash_block for group in ready.groups):
-        reason = "a pipeline stage without attention caches states in blocks that prefixes are not hashed in"
+    if ready.prefix_caching and ALONE in kinds and any(group.block % sizing.hash_block for group in ready.groups):
+        reason = (
+            "beside states of a pipeline stage without attention prefixes are not hashed in the blocks of all layers"
+        )
         fix, rule = "write fewer stages, or --no-enable-prefix-caching", "HC050"
     elif interval and kinds == {FULL}:
         reason, fix = "prefix_cache_retention_interval is set, but no layer keeps a state or a window", "leave it out"
