@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from hybridcalc.architecture.presets import find_preset
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
@@ -177,6 +178,8 @@ def _lines(targets: list[str], outside: dict[str, str]) -> Iterator[Line]:
     for number, target in enumerate(targets, 1):
         if len(target.split()) > 1 and not os.path.lexists(target):
             yield Line(f"line {number}", launch_of([target]))
+        elif not os.path.lexists(target) and find_preset(target) is not None:
+            raise InputError(f"{printable(target, 60)} is a model", fix="give its launch line, in quotes")
         else:
             yield from _in_files(target, outside)
 

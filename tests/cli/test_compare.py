@@ -135,6 +135,11 @@ def test_one_line_is_compared_with_itself_over_releases_gpus_and_sizes() -> None
     assert refused.err == "error: 3 --engine-version for 2 launches\n       give one for all, or one for each\n"
 
 
+def test_a_model_is_no_launch_line() -> None:
+    refused = run("compare", "kimi-k3", "sglang serve Qwen/Qwen3.6-27B-FP8", "--rest", "20GiB", "-L", "8k")
+    assert (refused.code, refused.err) == (2, "error: kimi-k3 is a model\n       give its launch line, in quotes\n")
+
+
 def test_every_refused_line_says_what_to_write() -> None:
     line = "vllm serve nvidia/Qwen3.6-27B-NVFP4"
     ran = run("compare", line, f"{line} --kv-cache-dtype fp8", "--gpu", "rtx-5090", "-L", "8k", COLUMNS="80")
