@@ -131,6 +131,26 @@ def test_the_request_limit_sizes_windows_where_no_prefix_is_cached() -> None:
     assert before.sizing.window_tokens == int(before.sizing.tokens * 0.8) // 64 * 64 < plan.sizing.tokens
 
 
+@pytest.mark.parametrize("version", ["0.5.14", "0.5.21", "0.5.22"])
+def test_the_request_limit_sizes_windows_of_prompts_in_one_piece_up_to_0_5_21(version: str) -> None:
+    """A chunk of -1 counts as two of -1 tokens; from 0.5.22 on the ratio holds, but not on decode servers."""
+    flags: dict[str, Any] = {"tp_size": 8, "page_size": 64, "disable_radix_cache": True, "max_running_requests": 64}
+    flags |= {"chunked_prefill_size": -1, "engine_version": version}
+    plan = planned("gpt-oss-120b", rest=60.0, **flags)
+    by_ratio = int(plan.sizing.tokens * 0.8) // 64 * 64
+    assert plan.sizing.window_tokens == (by_ratio if version == "0.5.22" else 64 * 384 + 64)
+    decode = planned("gpt-oss-120b", rest=60.0, **flags, disaggregation_mode="decode")
+    assert decode.sizing.window_tokens == 64 * 384
+
+
+def test_windows_by_the_request_limit_leave_a_draft_cell_unpriced_up_to_0_5_22() -> None:
+    """Inkling with DFLASH: 4,096 B of the draft's own are in the cell, and in T beside such windows from 0.5.23 on."""
+    args = ServerArgs(speculative_algorithm="DFLASH", speculative_num_draft_tokens=2, draft_kv_bytes_per_token=4096)
+    before, after = (kv_cell(load_model("inkling"), args, rules_for(version)[0]) for version in ("0.5.22", "0.5.23"))
+    assert (before.price, before.draft_bytes) == (after.price, 4096)
+    assert after.other_bytes - before.other_bytes == 4096
+
+
 @pytest.mark.parametrize(
     ("flags", "tokens"),
     [

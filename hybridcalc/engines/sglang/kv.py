@@ -57,7 +57,7 @@ class KvCell(NamedTuple):
 
     ``price`` is what the engine divides its KV memory by: an int, and a float where window layers count in part.
     ``row`` says how a layer is made up. ``window_bytes``: of the windows' layers a token of theirs, drafts included;
-    ``other_bytes``: of all others, where there are windows.
+    ``other_bytes``: of all others, where there are windows whose pool the request limit sizes.
     """
 
     layers: int
@@ -138,12 +138,13 @@ def _cell_of_windows(
     window_bytes, _ = layer_bytes(windowed, args, whole, alike)
     row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
     full, banded, short = _drafts_beside_windows(model, args, rules)
-    more = full * each + banded * window_bytes
+    others, own = (layers + full) * each + banded * window_bytes, 0
     if args.speculative_algorithm in OWN_DRAFT_CELL and rules.own_draft_cell:
-        more += (own_draft_bytes(model, args, rules) or 0) * args.dcp_size
-    others, windows = layers * each + more, window_bytes * (window_layers + short) if layers else 0
+        own = (own_draft_bytes(model, args, rules) or 0) * args.dcp_size
+    windows = window_bytes * (window_layers + short) if layers else 0
     alone = layers * each + _window_price(window_bytes, window_layers, layers, args, rules)
-    price = others + _window_price(window_bytes, window_layers + short, layers, args, rules)
+    price = others + own + _window_price(window_bytes, window_layers + short, layers, args, rules)
+    others += own if rules.own_cell_by_limit else 0
     return KvCell(layers, int(alone), int(price) - int(alone), price, dtype, row, windows, others)
 
 

@@ -102,8 +102,9 @@ class RuleSet(NamedTuple):
     DSPARK have; ``drafts_beside_windows``: where windows have a pool of their own too; ``drafts_in_windows``: its
     windows lie in that pool; ``window_rows_first``: bytes of windows are summed before the ratio;
     ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it is sized by the request
-    limit where no prefixes are cached; ``own_draft_cell``: DSPARK and DFLASH drafts are priced by a cell of their
-    own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
+    limit where no prefixes are cached, ``limit_needs_chunks``: and prompts are in chunks; ``own_draft_cell``: DSPARK
+    and DFLASH drafts are priced by a cell of their own, ``own_cell_by_limit``: beside windows by the limit too;
+    ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
     ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain
     fp8; ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention
     index are priced pooled, and a page holds 64 of them, not of tokens.
@@ -169,7 +170,9 @@ class RuleSet(NamedTuple):
     window_rows_first: bool = False
     windows_checked: bool = False
     windows_by_limit: bool = False
+    limit_needs_chunks: bool = False
     own_draft_cell: bool = False
+    own_cell_by_limit: bool = False
     draft_cell_apart: bool = False
     fp4_workspace_priced: bool = False
     raw_tilelang_rows: bool = False
@@ -349,6 +352,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
     Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
+    Change("0.5.22", "limit_needs_chunks", True, f"{CELL} SWARequestCapPoolConfigurator.is_applicable"),
     Change("0.5.22", "window_rows_first", True, f"{CELL} HybridSWAPoolConfigurator"),
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
@@ -358,6 +362,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.23", "missing_classes", frozenset(), "models/"),
     Change("0.5.23", "extra_buffer_classes", BUFFERED_0_5_21 | {"MiniCPMV4_7ForConditionalGeneration"},
            EXTRA_BUFFER_ARCHS),
+    Change("0.5.23", "own_cell_by_limit", True, f"{CELL} SWARequestCapPoolConfigurator.calculate_pool_sizes"),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""

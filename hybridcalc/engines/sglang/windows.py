@@ -3,8 +3,9 @@
     ratio     int(T * --swa-full-tokens-ratio), in whole pages; a pool that does not hold a window and a page is refused
     limit     requests * (window + eviction * D + page + decode) + chunks * chunk + page, up to whole pages
 
-``limit`` holds where no prefixes are cached, the requests are limited, and the prefill chunk is known: the pool is
-then as large as the most that is alive at once, and the others get what is left, T = (KV bytes - windows) // cell.
+``limit`` holds where no prefixes are cached, the requests are limited, and the prefill chunk is known (and above 0,
+from 0.5.22 on): the pool is then as large as the most that is alive at once, and the others get what is left,
+T = (KV bytes - windows) // cell.
 decode: what a step allocates, twice under the overlap scheduler with drafts; chunks: those in flight, 2 under it.
 Mirrors model_executor/pool_configurator.py HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator (0.5.23).
 """
@@ -28,7 +29,7 @@ def limited_windows(model: Architecture, args: ServerArgs, rules: RuleSet, *, ov
     decoding = args.disaggregation_mode == "decode"
     if not rules.windows_by_limit or args.radix_cache or limit is None or chunk is None or not model.window:
         return None
-    if not model.attention_layers or not (decoding or chunk > 0):
+    if not model.attention_layers or (rules.limit_needs_chunks and chunk <= 0 and not decoding):
         return None
     page, ahead = args.tokens_per_page, 1
     if args.speculative:
