@@ -207,6 +207,17 @@ def test_runner_v2_is_refused_for_what_it_lacks(version: str, given: dict[str, A
         started(NANO, **given)
 
 
+@pytest.mark.parametrize("version", ["0.20.0", "0.22.1", "0.24.0"])
+@pytest.mark.parametrize("given", [{}, {"enable_prefix_caching": True, "mamba_cache_mode": "align"}])
+def test_runner_v2_takes_classes_that_declare_no_states(version: str, given: dict[str, Any]) -> None:
+    """Qwen3.5's classes do not say that they have states, for which these releases refuse the runner to others."""
+    runner = {"engine_version": version, "env": {"VLLM_USE_V2_MODEL_RUNNER": "1"}}
+    assert started("qwen3.5-27b", **runner, **given)
+    if given or version < "0.23":
+        with pytest.raises(Refusal, match="model runner V2 does not run states"):
+            started("qwen3-next-80b-a3b", **runner, **given)
+
+
 def test_turboquant_lies_beside_states_from_0_21_on() -> None:
     """Before, the layers at both ends were left out, which the engine refused for hybrids.
 

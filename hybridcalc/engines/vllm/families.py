@@ -42,7 +42,8 @@ class ModelClass(NamedTuple):
     ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where
     the config names no number; ``mtp_first``: the release that drafts with them first, where it is not the class's own;
     ``mtp_whole``: they are not cut into pipeline stages, in releases that cut drafts as their target.
-    ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
+    ``runner_v2``: model runner V2 serves it in the releases where V1 is the default; ``states_undeclared``: its class
+    does not say that it has states, for which releases refuse that runner.
     ``indexed``: it may keep an index beside attention; ``embedded_state``: and a state of n-gram embeddings.
     ``fp8_on_blackwell``: auto is fp8 for its KV on compute capability 10.x, in the releases that say so.
     ``conv_windows``: convolutions are kept as windows of a few tokens, not as states. ``state_backend``: its own, where
@@ -65,6 +66,7 @@ class ModelClass(NamedTuple):
     mtp_first: str = ""
     mtp_whole: bool = False
     runner_v2: bool = False
+    states_undeclared: bool = False
     indexed: bool = False
     embedded_state: bool = False
     fp8_on_blackwell: bool = False
@@ -101,8 +103,8 @@ CLASSES: dict[str, ModelClass] = {
     "JambaForCausalLM": _MAMBA1,
     "Plamo2ForCausalLM": ModelClass(last="0.26.0", ignores_window=True, without_draft_rows=True, layers_unlisted=True),
     "Qwen3NextForCausalLM": _QWEN,
-    "Qwen3_5ForConditionalGeneration": _QWEN,
-    "Qwen3_5MoeForConditionalGeneration": _QWEN,
+    "Qwen3_5ForConditionalGeneration": _QWEN._replace(states_undeclared=True),
+    "Qwen3_5MoeForConditionalGeneration": _QWEN._replace(states_undeclared=True),
     "Qwen3_5ForCausalLM": _QWEN._replace(first="0.27.0", mtp_first="0.28.0"),
     "Qwen3_5MoeForCausalLM": _QWEN._replace(first="0.27.0", mtp_first="0.28.0"),
     "Qwen4ExpForConditionalGeneration": _QWEN4,
@@ -132,7 +134,7 @@ CLASSES: dict[str, ModelClass] = {
     "MiniMaxM1ForCausalLM": ModelClass(last="0.23.0"),
     "Lfm2ForCausalLM": ModelClass(),
     "Lfm2MoeForCausalLM": ModelClass(),
-    "Lfm2VlForConditionalGeneration": ModelClass(),
+    "Lfm2VlForConditionalGeneration": ModelClass(states_undeclared=True),
 }
 """Every class with a recurrent state that is modelled here. A new one is added here."""
 

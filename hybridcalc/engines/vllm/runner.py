@@ -31,9 +31,10 @@ def on_runner_v2(args: EngineArgs, rules: RuleSet, kind: ModelClass, *, states: 
     Raises Refusal where the environment asks it for what it lacks.
     """
     config, method = args.speculative_config or {}, args.speculative_method or ""
+    declared = states and not kind.states_undeclared
     wanted = {
-        "states": states,
-        "states in mode align": states and mode == "align",
+        "states": declared,
+        "states in mode align": declared and mode == "align",
         "mode all": mode == "all",
         "eagle3 in stages": method == "eagle3" and args.pipeline_parallel_size > 1,
         "parallel drafting": bool(config.get("parallel_drafting")) and method not in PARALLEL_DRAFTERS,
