@@ -83,6 +83,15 @@ def test_drafts_run_under_context_parallelism_from_0_5_17_on() -> None:
     assert not told("0.5.17", **flags)
 
 
+@pytest.mark.parametrize("platform", ["cuda", "hip", "npu", "musa"])
+def test_context_parallelism_runs_everywhere_from_0_5_17_on(platform: str) -> None:
+    """0.5.15 and 0.5.16 stop anywhere but on CUDA and ROCm, and there for drafts on CUDA alone."""
+    flags: dict[str, Any] = {"tp_size": 2, "dcp_size": 2, "name": "kimi-linear-48b-a3b", "platform": platform}
+    for version in ("0.5.15", "0.5.16"):
+        assert (f"no context parallelism on {platform}" in told(version, **flags)) is (platform in ("npu", "musa"))
+    assert not told("0.5.17", **flags)
+
+
 def test_lazy_buffers_are_refused_beside_drafts_that_are_typed() -> None:
     """The check of 0.5.16 looks at the number of drafts before a start has one of its own."""
     flags: dict[str, Any] = {"mamba_radix_cache_strategy": "extra_buffer_lazy", "speculative_algorithm": "NGRAM"}

@@ -264,7 +264,7 @@ def layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: s
 
 def workspace_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rules: RuleSet) -> int:
     """Bytes a token adds to the one fp8 row that prefills of fp4 heads are unpacked in, where it is priced."""
-    if dtype != "fp4_mx_block16" or not rules.fp4_workspace_priced or not isinstance(attention, GroupedQueryKV):
+    if not (_packed(dtype, args) and rules.fp4_workspace_priced and isinstance(attention, GroupedQueryKV)):
         return 0
     return _heads(attention, args, rules) * attention.head_dim * 2
 
@@ -288,18 +288,23 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rul
             words += ", replicated"
         index = 0 if attention.compressed is None else compressed_price(attention.compressed, args)
         words += f", {index} B of index keys" if index else ""
-        if dtype == "fp4_mx_block16":
+        if _packed(dtype, args):
             return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2 + index, words
         if dtype == "mxfp8":
             return heads * width + heads * width // 32 + index, words
-        return heads * width * DTYPE_BYTES[dtype] + index, words
+        return heads * width * DTYPE_BYTES.get(dtype, 1) + index, words
     row, index = attention.kv_lora_rank + attention.qk_rope_head_dim, index_price(attention, args, rules)
     words = f"{row} {short_dtype(dtype)}, whole on every rank" + (f", {index} B of index keys" if index else "")
-    if dtype == "fp4_mx_block16":
+    if _packed(dtype, args):
         return row // 2 + row // 16 + index, words
     if attention.indexer is not None:
         return _dsa_row(attention, args, dtype, rules) + index, words
-    return row * (1 if dtype == "mxfp8" else DTYPE_BYTES[dtype]), words
+    return row * DTYPE_BYTES.get(dtype, 1), words
+
+
+def _packed(dtype: str, args: ServerArgs) -> bool:
+    """Whether fp4 is priced as such: off CUDA no release takes it for fp4, but for one byte a value."""
+    return dtype == "fp4_mx_block16" and args.platform == "cuda"
 
 
 def index_price(attention: LatentKV, args: ServerArgs, rules: RuleSet) -> int:

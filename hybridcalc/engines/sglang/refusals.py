@@ -375,9 +375,13 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
         raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
-    if args.dcp_size > 1 and args.speculative and args.platform == "cuda" and not rules.speculation_beside_dcp:
-        reason = f"SGLang {rules.version} runs no drafts under context parallelism"
-        raise refused("HC027", reason, "drop --dcp-size or --speculative-algorithm", "--dcp-size")
+    if args.dcp_size > 1 and args.platform != "hip" and not rules.dcp_unlimited:
+        if args.platform != "cuda":
+            reason = f"SGLang {rules.version} runs no context parallelism on {args.platform}"
+            raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+        if args.speculative:
+            reason = f"SGLang {rules.version} runs no drafts under context parallelism"
+            raise refused("HC027", reason, "drop --dcp-size or --speculative-algorithm", "--dcp-size")
     if not args.enable_unified_memory:
         return
     problems = {

@@ -87,7 +87,7 @@ class RuleSet(NamedTuple):
     ``extra_buffer_platforms``: buffers are refused on any other; ``unbuffered_platforms``: auto avoids them there;
     ``lazy_with_speculation``, ``lazy_with_dflash``,
     ``replayssm_with_extra_buffer``: run together; ``lazy_refused_under_disaggregation``;
-    ``speculation_beside_dcp``: drafts run under context parallelism on CUDA; ``decode_lock_skip``:
+    ``dcp_unlimited``: context parallelism runs with drafts on CUDA, and off CUDA and ROCm; ``decode_lock_skip``:
     SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot; ``typed_default_is_unset``: a ratio typed at its default gives
     way to the class's own.
     Solver: ``drafts_solved_with_slots``: draft states are sized by the slots, not taken off first;
@@ -190,7 +190,7 @@ class RuleSet(NamedTuple):
     single_worker_reserved: bool = True
     images_on_decode: bool = True
     pipeline_graphs_capped: bool = False
-    speculation_beside_dcp: bool = False
+    dcp_unlimited: bool = False
     expert_graphs_reserved: bool = False
     qwen3_5_keeps_quantization: bool = False
     after_capture: bool = False
@@ -300,7 +300,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.17", "rings_of_drafts", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
     Change("0.5.17", "one_window_length", True, "mem_cache/memory_pool.py _detect_conv_window_axis"),
     Change("0.5.17", "cap_line", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
-    Change("0.5.17", "speculation_beside_dcp", True, "server_args.py _handle_decode_context_parallelism"),
+    Change("0.5.17", "dcp_unlimited", True, "server_args.py _handle_dcp_validation"),
     Change("0.5.17", "images_on_decode", False, GPU_MEMORY),
     Change("0.5.17", "expert_graphs_reserved", True, "server_args.py reserve_for_graph_mb"),
     Change("0.5.17", "convolution_classes", ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM"), f"{OVERRIDES} _lfm2_overrides"),
