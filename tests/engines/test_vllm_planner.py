@@ -112,6 +112,25 @@ def test_sequences_are_bounded_by_blocks_under_full_graphs_alone() -> None:
     assert sized(16.0).blocks == 1008
 
 
+@pytest.mark.parametrize(
+    ("release", "drafts", "checked"), [("0.24.0", 3, False), ("0.24.0", 0, True), ("0.25.0", 3, True)]
+)
+def test_drafts_of_lightning_attention_run_without_full_graphs_before_0_25(
+    release: str, drafts: int, checked: bool
+) -> None:
+    """So that max_num_seqs is not held against the blocks there. Source: a run of the classes of 0.22.1."""
+    asked: dict[str, Any] = {"engine_version": release, "max_model_len": 2048, "max_num_seqs": 512}
+    if drafts:
+        asked["speculative_config"] = {"method": "ngram", "num_speculative_tokens": drafts}
+    ready = prepare(load_model("ling-2.6-flash"), EngineArgs(tensor_parallel_size=4, **asked))
+    if not checked:
+        assert size(ready, 300 * ready.bytes_per_block).blocks == 300
+        return
+    with pytest.raises(Refusal) as caught:
+        size(ready, 300 * ready.bytes_per_block)
+    assert (caught.value.rule, caught.value.stage) == ("HC044", "cudagraph_mamba_check")
+
+
 def test_an_override_decides_blocks_and_checks() -> None:
     assert sized(num_gpu_blocks_override=300).blocks == 300
     assert refusal(num_gpu_blocks_override=26, max_num_seqs=1).rule == "HC041"

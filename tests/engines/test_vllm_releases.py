@@ -44,7 +44,7 @@ FROM_ON = {
     "turboquant_hybrids": "0.21.0", "bfloat16_states": "0.22.0", "lightning_float32": "0.20.1",
     "drafts_in_mode_all": "0.22.0", "kda_joined": "0.23.0",
     "fine_hits": "0.26.0", "states_padded_apart": "0.26.0", "states_hashed_apart": "0.28.0",
-    "nvfp4_on_fa2": "0.32.0", "drafts_on_last_stage": "0.30.0",
+    "nvfp4_on_fa2": "0.32.0", "drafts_on_last_stage": "0.30.0", "lightning_draft_graphs": "0.25.0",
     "sparse_retention": "0.26.0", "in_flight_batches": "0.26.0",
     "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
     "replayssm": "0.27.0", "caches_hybrid_prefixes": "0.28.0", "one_capacity_line": "0.28.0",

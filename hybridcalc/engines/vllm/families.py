@@ -210,7 +210,8 @@ class FamilyRule(NamedTuple):
     values of --mamba-ssm-cache-dtype that the kernels take, where they do not take all (``kda_dtype_obeyed`` of the
     release); such a state is float32 unless the class obeys the flag, and the class sizes the page by the flag in any
     case. ``pages_omit_drafts``: the class sizes the page without the rows of drafts. ``context_parallel``: the rule of
-    a release that lets it run context parallelism ("" for all); ``float32``: that lets --mamba-cache-dtype be float32.
+    a release that lets it run context parallelism ("" for all); ``float32``: that lets --mamba-cache-dtype be float32;
+    ``draft_graphs``: that runs drafts in full CUDA graphs.
     ``rings``: the shapes of ReplaySSM's x, dt and B rings
     for (sizes, ranks, steps). ``records``: those of what drafts are recovered from, float32 first and then in the
     model's dtype, for (sizes, ranks, drafts).
@@ -223,6 +224,7 @@ class FamilyRule(NamedTuple):
     pages_omit_drafts: bool = False
     context_parallel: str = ""
     float32: str = ""
+    draft_graphs: str = ""
     rings: Callable[[Any, int, int], tuple[tuple[int, ...], ...]] | None = None
     records: Callable[[Any, int, int], tuple[tuple[int, ...], ...]] | None = None
 
@@ -299,6 +301,8 @@ FAMILY_RULES = {
     ),
     "mamba2": FamilyRule("MAMBA2_ATTN", _mamba2, rings=_mamba2_rings),
     "mamba1": FamilyRule("MAMBA1_ATTN", _mamba1),
-    "lightning": FamilyRule("LINEAR_ATTN", _lightning, ssm_dtype=False, float32="lightning_float32"),
+    "lightning": FamilyRule(
+        "LINEAR_ATTN", _lightning, ssm_dtype=False, float32="lightning_float32", draft_graphs="lightning_draft_graphs"
+    ),
     "shortconv": FamilyRule("SHORT_CONV_ATTN", _shortconv, ssm_dtype=False, pages_omit_drafts=True),
 }

@@ -389,7 +389,9 @@ class Prepared(Preparation, Known):
     @cached_property
     def seqs_checked(self) -> bool:
         """Whether max_num_seqs may not exceed the blocks."""
-        return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
+        drafted = family_rule(self.model).draft_graphs if self.state and self.args.num_speculative_tokens else ""
+        graphs = self.args.full_graphs and (not drafted or getattr(self.rules, drafted))
+        return bool(self.state) and self.rules.seqs_refused and graphs
 
     @cached_property
     def hashed_in_blocks(self) -> bool:

@@ -45,7 +45,8 @@ class RuleSet(NamedTuple):
     drafts on FlashInfer; ``replay_buffer_most``: steps of its buffer there at most, 0 for no bound;
     ``kda_records_in_pool``: what KDA recovers from lies in the pool. ``runner_v2``: model runner V2 serves unless it
     lacks something; ``runner_v2_lacks``: what it lacks.
-    Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``override_checked``: the memory check
+    Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``lightning_draft_graphs``: drafts of
+    lightning attention run in full CUDA graphs, which need a block a sequence; ``override_checked``: the memory check
     counts the blocks of an override; ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that
     cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot;
     ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
@@ -107,6 +108,7 @@ class RuleSet(NamedTuple):
     runner_v2: bool = False
     runner_v2_lacks: frozenset[str] = frozenset()
     seqs_refused: bool = False
+    lightning_draft_graphs: bool = False
     override_checked: bool = False
     null_block_reserved: bool = False
     layouts_refused: bool = False
@@ -175,6 +177,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.23.0", RECORDED, True, RESULTS),
     Change("0.24.0", RECORDED, True, RESULTS),
     Change("0.25.0", "runner_v2_lacks", LACKED_FIRST, RUNNER),
+    Change("0.25.0", "lightning_draft_graphs", True, "v1/attention/backends/linear_attn.py"),
     Change("0.25.1", RECORDED, True, RESULTS),
     Change("0.26.0", "context_parallel_groups", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.26.0", "fine_hits", True, HITS),
