@@ -27,7 +27,7 @@ LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
 LABEL = 8
 """Columns of what stands before a line."""
-SPARE = ("price", "else", "nodes")
+SPARE = ("else", "price", "a prompt", "nodes")
 """Labels of lines that are left out where there is no room for them."""
 COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
@@ -56,7 +56,7 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
         rest = f"{_requests(first)} at once{_each_hour(first)}"
         used = _used(said, first, told)
         while not verbose and used + LEAST_ROWS > LINES and (spare := [each for each in told if each[0] in SPARE]):
-            told.remove(spare[0])
+            told.remove(min(spare, key=lambda each: SPARE.index(each[0])))
             used = _used(said, first, told)
         if len(f"{said}   {rest}") > COLUMNS:
             rest = rest if verbose or used + LEAST_ROWS < LINES else ""  # the first row has the same figures
@@ -227,15 +227,13 @@ def _print_none(out: Console, fit: Fit, asked: str, *, verbose: bool, explain: b
 
 
 def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
-    """What a step takes, that prices are not known, what would be bolder, how replicas are spread, how many lose for
-    what.
+    """What a step takes, that prices are not known, what would be bolder, how replicas are spread, what a prompt takes,
+    how many lose for what.
     """
     said, bold, first = list[tuple[str, str]](), fit.bolder, next(iter(fit.deployments), None)
     pace = None if first is None else pace_of_one(first)
     if pace is not None:
         said.append(("a step", pace_text(pace)))
-        if fit.question.pace is not None or fit.question.workload.tells_prompts:
-            said.append(("a prompt", prompt_text(pace)))
     kinds = list(dict.fromkeys(made.offer.name for made in fit.deployments))
     if len(fit.question.offers) > 1 and first is not None and first.offer.price is None:
         each = ",".join(f"{name}=P" for name in kinds[:MOST_PRICED])
@@ -247,6 +245,8 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
         version = launched.served.version
         said.append(("release", f"{version}: plan --engine-version {version} -- LINE has its figures"))
     said += _cautions(launched, verbose=verbose)
+    if pace is not None and (fit.question.pace is not None or fit.question.workload.tells_prompts):
+        said.append(("a prompt", prompt_text(pace)))
     if fit.losers and not explain:
         said.append(("else", f"{counted(fit.losers)}: --explain"))
     return said
