@@ -39,3 +39,12 @@ def test_every_recorded_start_up_with_drafts_beside_windows() -> None:
     parting = {case["id"]: differences(name, case, "0.5.23") for case in cases}
     assert {case: found for case, found in parting.items() if found} == {}
     assert len(parting) == 96
+
+
+def test_every_recorded_start_up_with_replayssm_verification_or_fp4_off_cuda_in_0_5_16() -> None:
+    """Verification, and every reason that 0.5.16 refuses it for; cells of fp4 off CUDA."""
+    name = "sglang-options-0.5.16"
+    cases = recorded(name)["cases"]
+    parting = {case["id"]: differences(name, case, "0.5.16") for case in cases}
+    assert {case: found for case, found in parting.items() if found} == {}
+    assert len(parting) == 19

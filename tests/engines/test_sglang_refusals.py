@@ -9,6 +9,7 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.engines.sglang import ServerArgs, refusals
 from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.replay import check_replayssm
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import Strategy
@@ -107,12 +108,6 @@ def test_extra_buffers(strategy: Strategy, flags: dict[str, Any], said: str) -> 
             {**DRAFTS, "speculative_algorithm": "DFLASH"},
             ("lazy_with_dflash", False),
             "HC003 SGLang {} refuses extra_buffer_lazy with DFLASH drafts",
-        ),
-        (
-            EXTRA,
-            {"enable_linear_replayssm_spec": True},
-            ("replayssm_with_extra_buffer", False),
-            "HC006 SGLang {} refuses ReplaySSM verification with extra buffers",
         ),
         (EXTRA, {}, ("extra_buffer_platforms", ()), "HC003 extra_buffer does not run on cuda"),
     ],
@@ -235,7 +230,31 @@ VERIFY: dict[str, Any] = {"enable_linear_replayssm_spec": True}
 )
 def test_replayssm(flags: dict[str, Any], strategy: str, said: str) -> None:
     """Decoding without extra buffers, verification of linear chains; each on kernels of its own."""
-    assert told(refusals.check_replayssm, ServerArgs(**flags), strategy) == (f"HC006 {said}" if said else "")
+    assert told(check_replayssm, ServerArgs(**flags), strategy, NEWEST) == (f"HC006 {said}" if said else "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"linear_replayssm_cache_len": 8}, ""),
+        ({"mamba_ssm_dtype": "float32"}, ""),
+        ({"linear_replayssm_cache_len": 12}, "the ring length must be a power of two, 12 is not"),
+        ({"linear_replayssm_cache_len": 4}, "the ring length must be at least 2 x D = 8 for 4 draft tokens, 4 is not"),
+        ({"mamba_ssm_dtype": "bfloat16"}, "{} needs states of float32, not bfloat16"),
+        ({"linear_attn_decode_backend": "flashinfer"}, "{} does not run on the flashinfer backend"),
+        ({"disaggregation_mode": "decode"}, "{} does not run on disaggregated servers"),
+    ],
+)
+def test_verification_is_stricter_in_its_first_release(flags: dict[str, Any], said: str) -> None:
+    """0.5.17 takes all that 0.5.16 refuses, extra buffers included."""
+    args, strict, free = ServerArgs(**VERIFY | DRAFTS | flags), rules_for("0.5.16")[0], rules_for("0.5.17")[0]
+    words = "ReplaySSM verification of SGLang 0.5.16"
+    assert told(check_replayssm, args, "no_buffer", strict) == (f"HC006 {said.format(words)}" if said else "")
+    assert told(check_replayssm, args, "extra_buffer", free) == told(check_replayssm, args, "no_buffer", free) == ""
+    if not said:
+        assert told(check_replayssm, args, "extra_buffer", strict) == f"HC006 {words} does not run with extra buffers"
+        without = args.changed(disable_radix_cache=True)
+        assert told(check_replayssm, without, "extra_buffer", strict) == ""
 
 
 UNIFIED: dict[str, Any] = {"enable_unified_memory": True}

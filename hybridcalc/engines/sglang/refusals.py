@@ -1,8 +1,9 @@
 """What does SGLang refuse of flags that it takes one by one, and of pools once they are sized?
 
-Strategies of the radix cache (no_buffer, extra buffers), ReplaySSM, what int8 checkpoints and unified memory do not run
-beside, dtypes of KV, flags and values that a release does not have (names that changed, flags.py `RETIRED`, count from
-their first name on). Every refusal carries its stage, the rule that docs/rules.md explains, and what to write.
+Strategies of the radix cache (no_buffer, extra buffers), what int8 checkpoints and unified memory do not run beside,
+dtypes of KV, flags and values that a release does not have (names that changed, flags.py `RETIRED`, count from their
+first name on); ReplaySSM has replay.py. Every refusal carries its stage, the rule that docs/rules.md explains, and
+what to write.
 Mirrors server_args.py, arg_groups/choices.py, mamba_hook.py, attention_hook.py, kv_cache_hook.py, fields/ and
 mem_cache/memory_pool.py (0.5.23; what a release lacks: 0.5.9 to 0.5.23).
 """
@@ -25,10 +26,8 @@ FIXED_CHUNKS = {
 }  # fmt: skip
 DEFAULT_CHUNK = 64
 UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
-REPLAY_BACKENDS = ("triton", "flashinfer")
 NGRAM_BRANCHES, NGRAM_PAGES, TREE_PAGES = 10, ("flashinfer",), ("flashinfer", "fa3", "triton")
 """Branches of NGRAM drafts, and the backends that verify trees of drafts on pages of several tokens."""
-DECODE_REPLAY_BACKENDS = ("triton", "helion")
 
 FLAGS_SINCE = {
     "dcp_size": "0.5.15", "linear_attn_backend": "0.5.10", "linear_attn_decode_backend": "0.5.10",
@@ -221,13 +220,6 @@ def check_extra_buffer(
             f"SGLang {rules.version} refuses extra_buffer_lazy with DFLASH drafts",
             "use --mamba-radix-cache-strategy extra_buffer",
         )
-    if args.enable_linear_replayssm_spec and not rules.replayssm_with_extra_buffer:
-        raise Refusal(
-            f"SGLang {rules.version} refuses ReplaySSM verification with extra buffers",
-            stage="arguments",
-            rule="HC006",
-            fix="use --mamba-radix-cache-strategy no_buffer",
-        )
     if interval < args.draft_tokens:
         raise refused(
             "HC005",
@@ -317,48 +309,6 @@ def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs, rule
     problem = next((words for words, given in problems.items() if given), None)
     if problem is not None:
         raise refused("HC025", problem, "leave --attention-backend out, or write --page-size 1 or another dtype")
-
-
-def check_replayssm(args: ServerArgs, strategy: str) -> None:
-    """Raise Refusal for what ReplaySSM does not run with, under a resolved strategy: decoding, verification."""
-    decode = args.linear_decode_backend
-    if args.enable_linear_replayssm and args.enable_linear_replayssm_spec:
-        raise refused(
-            "HC006", "--enable-linear-replayssm and --enable-linear-replayssm-spec exclude each other", "drop one"
-        )
-    if args.enable_linear_replayssm:
-        if decode not in DECODE_REPLAY_BACKENDS:
-            raise refused(
-                "HC006",
-                f"ReplaySSM decoding does not run on the {decode} backend",
-                "use --linear-attn-decode-backend triton",
-                "--linear-attn-decode-backend",
-            )
-        if args.radix_cache and strategy.startswith("extra_buffer"):
-            fix = "write --mamba-radix-cache-strategy no_buffer --disable-overlap-schedule, or --disable-radix-cache"
-            raise refused("HC006", "ReplaySSM decoding does not run with extra buffers", fix)
-        if args.disaggregation_mode != "null":
-            raise refused(
-                "HC006", "ReplaySSM decoding does not run on disaggregated servers", "drop --enable-linear-replayssm"
-            )
-    if args.enable_linear_replayssm_spec:
-        if args.speculative_eagle_topk not in (None, 1):
-            raise refused(
-                "HC006",
-                f"ReplaySSM verification needs a linear draft chain, not topk {args.speculative_eagle_topk}",
-                "use --speculative-eagle-topk 1",
-            )
-        if decode not in REPLAY_BACKENDS:
-            raise refused(
-                "HC006",
-                f"ReplaySSM verification does not run on the {decode} backend",
-                "use triton or flashinfer",
-                "--linear-attn-decode-backend",
-            )
-        if args.disaggregation_mode == "prefill":
-            raise refused(
-                "HC006", "ReplaySSM verification does not run on prefill servers", "drop --enable-linear-replayssm-spec"
-            )
 
 
 def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> None:

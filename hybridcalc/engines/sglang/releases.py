@@ -85,8 +85,9 @@ class RuleSet(NamedTuple):
     judged; ``drafts_unrefused_on_amd``: there it is switched off; ``single_token_pages``: no_buffer sets the page
     to 1; ``tracked_by_drafts``: drafts decide how many slots track prefixes, not the scheduler).
     ``extra_buffer_platforms``: buffers are refused on any other; ``unbuffered_platforms``: auto avoids them there;
-    ``lazy_with_speculation``, ``lazy_with_dflash``,
-    ``replayssm_with_extra_buffer``: run together; ``lazy_refused_under_disaggregation``;
+    ``lazy_with_speculation``, ``lazy_with_dflash``: run together; ``lazy_refused_under_disaggregation``;
+    ``strict_verification``: ReplaySSM verifies drafts in rings of twice as many, of float32, on triton, beside no
+    extra buffers and no disaggregation;
     ``dcp_unlimited``: context parallelism runs with drafts on CUDA, and off CUDA and ROCm; ``decode_lock_skip``:
     SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot; ``typed_default_is_unset``: a ratio typed at its default gives
     way to the class's own.
@@ -102,8 +103,8 @@ class RuleSet(NamedTuple):
     DSPARK have; ``drafts_beside_windows``: where windows have a pool of their own too; ``drafts_in_windows``: its
     windows lie in that pool; ``window_rows_first``: bytes of windows are summed before the ratio;
     ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it is sized by the request
-    limit where no prefixes are cached, ``limit_needs_chunks``: and prompts are in chunks; ``own_draft_cell``: DSPARK
-    and DFLASH drafts are priced by a cell of their own, ``own_cell_by_limit``: beside windows by the limit too;
+    limit where no prefixes are cached; ``limit_needs_chunks``: and prompts are in chunks; ``own_draft_cell``: DSPARK
+    and DFLASH drafts are priced by a cell of their own; ``own_cell_by_limit``: beside windows by the limit too;
     ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
     ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain
     fp8; ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention
@@ -148,7 +149,7 @@ class RuleSet(NamedTuple):
     lazy_with_speculation: bool = False
     lazy_with_dflash: bool = False
     lazy_refused_under_disaggregation: bool = False
-    replayssm_with_extra_buffer: bool = False
+    strict_verification: bool = False
     decode_lock_skip: bool = False
     typed_default_is_unset: bool = True
     drafts_solved_with_slots: bool = False
@@ -281,6 +282,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.16", "extra_buffer_classes", BUFFERED_0_5_14 | {KIMI_LINEAR}, EXTRA_BUFFER_ARCHS),
     Change("0.5.16", "no_buffer_classes", UNBUFFERED_0_5_14, EXTRA_BUFFER_ARCHS),
     Change("0.5.16", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip"), ARGUMENTS),
+    Change("0.5.16", "strict_verification", True, "server_args.py _validate_gdn_replayssm_spec_ring"),
     Change("0.5.16", "fp4_workspace_priced", True, f"{CELL} _compute_cell_size"),
     Change("0.5.16", "after_capture", True, f"{CONFIGURATOR} _profile_available_bytes"),
     Change("0.5.16", "reserve_by_role", True, FRACTION),
@@ -292,7 +294,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.17", "no_buffer_classes", UNBUFFERED_0_5_17, RADIX_ARCHS),
     Change("0.5.17", "lazy_with_speculation", True, "server_args.py _validate_mamba_extra_buffer"),
     Change("0.5.17", "lazy_refused_under_disaggregation", True, "server_args.py _validate_mamba_extra_buffer"),
-    Change("0.5.17", "replayssm_with_extra_buffer", True, "server_args.py"),
+    Change("0.5.17", "strict_verification", False, "server_args.py _handle_linear_attn_backend"),
     Change("0.5.17", "decode_lock_skip", True, f"{CONFIGURATOR} _calculate_mamba_ratio"),
     Change("0.5.17", "padding_slot_charged", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
     Change("0.5.17", "stage_share_charged", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),

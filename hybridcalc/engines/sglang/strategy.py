@@ -38,10 +38,10 @@ from hybridcalc.engines.sglang.refusals import (
     check_extra_buffer,
     check_kv_dtype,
     check_no_buffer,
-    check_replayssm,
     refused,
 )
 from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.replay import check_replayssm
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas import Slots, Strategy, slots_per_request
 
@@ -123,7 +123,7 @@ def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ch
     check_kv_dtype(args)
     check_companions(model, args, rules)
     choice = _choose(model, args, rules) if rules.automatic_strategy else _choose_early(model, args, rules)
-    check_replayssm(args, choice.strategy)
+    check_replayssm(args, choice.strategy, rules)
     return choice
 
 
