@@ -244,3 +244,31 @@ def test_lightning_keeps_no_float32_before_0_20_1() -> None:
     with pytest.raises(Refusal, match="lightning attention is not kept in float32"):
         started("ling-2.6-flash", engine_version="0.20.0", mamba_cache_dtype="float32")
     assert started("ling-2.6-flash", engine_version="0.20.1", mamba_cache_dtype="float32").state[0].dtype == "float32"
+
+
+@pytest.mark.parametrize("version", ["0.18.0", "0.22.1", "0.33.0"])
+def test_ranks_divide_the_rows_of_the_vocabulary(version: str) -> None:
+    """131,071 tokens are 131,072 rows, which 2 ranks divide and 3 do not; 131,073 are 131,136, which 3 do."""
+    config = {
+        "architectures": ["Lfm2ForCausalLM"],
+        "model_type": "lfm2",
+        "num_hidden_layers": 2,
+        "hidden_size": 1536,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 6,
+        "conv_L_cache": 3,
+        "intermediate_size": 4096,
+        "layer_types": ["conv", "full_attention"],
+        "max_position_embeddings": 8192,
+    }
+
+    def start(tokens: int, ranks: int) -> None:
+        model = Architecture.from_hf_config(config | {"vocab_size": tokens}, name="vocabulary")
+        prepare(model, EngineArgs(max_model_len=4096, tensor_parallel_size=ranks, engine_version=version))
+
+    start(131071, 2)
+    start(131073, 3)
+    with pytest.raises(Refusal, match="3 does not divide the rows of the vocabulary") as caught:
+        start(131072, 3)
+    assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC050")
+    assert caught.value.fix == "-tp 1, 2, 4, 8 do"

@@ -6,7 +6,6 @@
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,7 +13,7 @@ from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import plain
 from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
-from hybridcalc.engines.vllm.families import ModelClass, family_rule
+from hybridcalc.engines.vllm.families import ModelClass, family_rule, splits_vocabulary
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
@@ -384,7 +383,18 @@ def load(
             sized_first = rules.least_block and error.total != getattr(model.state, "n_groups", 0)
             stage = "create_engine_config" if sized_first else "initialize_model"
             raise Refusal(error.message, stage=stage, rule="HC050", fix=fix) from None
-        _check_experts(model, args)
+        few = model.config is None and args.tensor_parallel_size <= LEAST_EXPERTS  # no shipped model has fewer
+        if model.architecture.startswith(EXPERTS_ON_RANKS) and not few:
+            from hybridcalc.engines.vllm.experts import check_count
+
+            check_count(model, args.tensor_parallel_size)
+    if not splits_vocabulary(model, args.tensor_parallel_size):
+        raise Refusal(
+            f"tensor parallel size {args.tensor_parallel_size} does not divide the rows of the vocabulary",
+            stage="initialize_model",
+            rule="HC050",
+            fix=ranks_that_divide(model),
+        )
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
@@ -396,29 +406,9 @@ def load(
     return state, sum(tensor.bytes for tensor in state)
 
 
-def _check_experts(model: Architecture, args: EngineArgs) -> None:
-    """Raise Refusal for more ranks than experts, which some classes do not run."""
-    ranks = args.tensor_parallel_size
-    few = model.config is None and ranks <= LEAST_EXPERTS  # no shipped model has fewer
-    if few or not model.architecture.startswith(EXPERTS_ON_RANKS):
-        return
-    from hybridcalc.architecture.presets import shipped_config
-
-    config: Mapping[str, object] = model.config if model.config is not None else shipped_config(model.name)
-    text = config.get("text_config")
-    experts = (text if isinstance(text, Mapping) else config).get("num_experts")
-    if isinstance(experts, int) and 0 < experts < ranks:
-        raise Refusal(
-            f"tensor parallel size {ranks} is more than the {experts:,} experts",
-            stage="initialize_model",
-            rule="HC050",
-            fix=f"write -tp {experts} or less",
-        )
-
-
 @lru_cache(maxsize=256)
 def ranks_that_divide(model: Architecture) -> str:
-    """Tensor-parallel sizes that the attention heads and the recurrent layers take, in words.
+    """Tensor-parallel sizes that the attention heads, recurrent layers and vocabulary take, in words.
 
     Kept for a model: a search over flags is refused often, each time with this remedy.
     """
@@ -429,7 +419,7 @@ def ranks_that_divide(model: Architecture) -> str:
             _ = model.state is None or layer_state(model, EngineArgs(tensor_parallel_size=ranks))
         except ShardingError:
             return False
-        return not heads or heads % ranks == 0
+        return (not heads or heads % ranks == 0) and splits_vocabulary(model, ranks)
 
     fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
     return f"-tp {', '.join(fitting)} do" if len(fitting) > 1 else "only -tp 1 does" if fitting else ""

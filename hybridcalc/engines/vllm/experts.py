@@ -3,6 +3,7 @@
 Mirrors vLLM config/parallel.py _validate_parallel_config, config/model.py _verify_with_expert_parallelism.
 """
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 from hybridcalc.architecture import Architecture
@@ -28,6 +29,20 @@ def check_balancing(model: Architecture, args: EngineArgs) -> None:
     if args.enable_expert_parallel and _without_experts(model):
         flag = "--enable-expert-parallel"
         _refuse(f"{model.name} has no experts to share out", f"leave out {flag}", flag)
+
+
+def check_count(model: Architecture, ranks: int) -> None:
+    """Raise Refusal for more tensor-parallel ranks than experts."""
+    config: Mapping[str, object] = model.config if model.config is not None else shipped_config(model.name)
+    text = config.get("text_config")
+    experts = (text if isinstance(text, Mapping) else config).get("num_experts")
+    if isinstance(experts, int) and 0 < experts < ranks:
+        raise Refusal(
+            f"tensor parallel size {ranks} is more than the {experts:,} experts",
+            stage="initialize_model",
+            rule="HC050",
+            fix=f"write -tp {experts} or less",
+        )
 
 
 def _without_experts(model: Architecture) -> bool:

@@ -19,6 +19,7 @@ from hybridcalc.architecture.families import rule_for, shard_groups
 from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal, ShardingError, with_release
+from hybridcalc.formulas import blocks_for
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.families.gdn import GatedDeltaNet
@@ -232,6 +233,23 @@ class FamilyRule(NamedTuple):
 def family_rule(model: Architecture) -> FamilyRule:
     """What vLLM does with the family of ``model``, which has one. Raises UnknownFamily where it has no rule for it."""
     return rule_for(model.family, FAMILY_RULES, "vLLM")
+
+
+VOCABULARY_ROWS = 64
+"""What the rows of the vocabulary are rounded up to."""
+
+
+def splits_vocabulary(model: Architecture, ranks: int) -> bool:
+    """Whether ``ranks`` divide the vocabulary, as rounded up to 64 rows; no objection where its size is not known.
+
+    Source: vLLM model_executor/layers/vocab_parallel_embedding.py, the same from 0.18.0 to 0.33.0 in all classes.
+    """
+    if VOCABULARY_ROWS % ranks == 0:
+        return True
+    from hybridcalc.architecture.weights import config_numbers
+
+    (tokens,) = config_numbers(model, ("vocab_size",))
+    return not tokens or blocks_for(tokens, VOCABULARY_ROWS) * VOCABULARY_ROWS % ranks == 0
 
 
 def _gdn(state: "GatedDeltaNet", tp: int, drafts: int, rules: RuleSet) -> Layer:
