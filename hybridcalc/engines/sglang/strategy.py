@@ -41,7 +41,6 @@ from hybridcalc.engines.sglang.refusals import (
     refused,
 )
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.replay import check_replayssm
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas import Slots, Strategy, slots_per_request
 
@@ -123,7 +122,10 @@ def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ch
     check_kv_dtype(args)
     check_companions(model, args, rules)
     choice = _choose(model, args, rules) if rules.automatic_strategy else _choose_early(model, args, rules)
-    check_replayssm(args, choice.strategy, rules)
+    if args.enable_linear_replayssm or args.enable_linear_replayssm_spec:
+        from hybridcalc.engines.sglang.replay import check_replayssm
+
+        check_replayssm(args, choice.strategy, rules)
     return choice
 
 
