@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.sglang import ServerArgs, planner, refusals
+from hybridcalc.engines.sglang import ServerArgs, planner, releases
 from hybridcalc.engines.sglang.flags import ATTENTION_BACKENDS, FLAGS, LINEAR_BACKENDS
 from hybridcalc.engines.sglang.releases import RELEASES
 from hybridcalc.errors import HybridcalcError, Refusal
@@ -67,10 +67,10 @@ def test_a_backend_that_was_dropped_is_refused_after_its_last_release() -> None:
 def test_the_tables_are_of_arguments_flags_and_releases_that_exist() -> None:
     names, released = {field.name for field in fields(ServerArgs)}, set(RELEASES.versions)
     firsts = {
-        *refusals.FLAGS_SINCE.values(),
-        *(first for values in refusals.VALUES_SINCE.values() for first in values.values()),
+        *releases.FLAGS_SINCE.values(),
+        *(first for values in releases.VALUES_SINCE.values() for first in values.values()),
     }
-    assert {*refusals.FLAGS_SINCE, *refusals.VALUES_SINCE} <= names & {flag.field for flag in FLAGS}
-    assert firsts | set(refusals.VALUES_UNTIL.values()) <= released
-    assert set(refusals.ATTENTION) <= set(ATTENTION_BACKENDS)
-    assert set(refusals.LINEAR) <= set(LINEAR_BACKENDS)
+    assert {*releases.FLAGS_SINCE, *releases.VALUES_SINCE} <= names & {flag.field for flag in FLAGS}
+    assert firsts | set(releases.VALUES_UNTIL.values()) <= released
+    assert set(releases.ATTENTION) <= set(ATTENTION_BACKENDS)
+    assert set(releases.LINEAR) <= set(LINEAR_BACKENDS)
