@@ -23,7 +23,7 @@ from hybridcalc.units import version_numbers
         ("v0.22", "0.22.1", "vLLM v0.22: the rules of 0.22.1 are used"),
         ("0.29.0rc1-cu126", "0.29.0", "vLLM 0.29.0rc1-cu126: the rules of 0.29.0 are used"),
         ("0.22.0", "0.22.0", "vLLM 0.22.0: rules read in its source, not checked by its results"),
-        ("0.18.0", "0.18.0", ""),
+        ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
     ],
 )
 def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, note: str) -> None:
