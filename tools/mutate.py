@@ -5,6 +5,8 @@
     python tools/mutate.py --sample 300     the sample; exit 1 when fewer than 90 % of it are noticed
     python tools/mutate.py --only hybridcalc/formulas.py:31 --sample 0
 
+The sample stays what it is when other code changes: a seed puts all faults in an order by what is written there.
+
 A fault is one change of one place: a comparison's bound moved, `and` for `or`, an operator or a whole number off by
 one, a condition turned round, an entry missing from a table. It counts as noticed when a test fails or does not end.
 Faults that no test should notice, since they change nothing or nothing that a rule speaks of, stand in
@@ -20,16 +22,17 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import hashlib
 import importlib.abc
 import importlib.util
 import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
@@ -72,8 +75,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Fault(NamedTuple):
-    """One change: of which file, at which line, the how-manyth of its places, what was and is written there, and the
-    whole line.
+    """One change: of which file, at which line, the how-manyth of its places, what was and is written there, the whole
+    line, the function it is in, and how many faults of that function are written alike before it.
     """
 
     path: str
@@ -82,11 +85,17 @@ class Fault(NamedTuple):
     before: str
     after: str
     text: str
+    function: str
+    alike: int
 
     @property
     def name(self) -> str:
         """How the fault is named in tools/mutants.txt."""
         return f"{self.path}: {self.before} -> {self.after} in `{self.text}`"
+
+    def turn(self, seed: int) -> bytes:
+        """Where it stands in the sample of a seed: the same whatever is written elsewhere."""
+        return hashlib.sha256(f"{seed} {self.name} {self.function} {self.alike}".encode()).digest()
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
@@ -166,13 +175,18 @@ def faults(path: Path) -> list[Fault]:
     """Every fault of a file."""
     code = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(code), code.splitlines()
-    found = []
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    found, met = [], Counter[Fault]()
     for number, (parent, field, place, changed) in enumerate(sites(tree)):
         value = getattr(parent, field)
         before = value if place is None else value[place]
         line = getattr(before, "lineno", getattr(parent, "lineno", 1))
         own = str(path.relative_to(ROOT))
-        found.append(Fault(own, line, number, shown(before), shown(changed), lines[line - 1].strip()))
+        function = ".".join(scope.name for scope in scopes if scope.lineno <= line <= (scope.end_lineno or line))
+        fault = Fault(own, line, number, shown(before), shown(changed), lines[line - 1].strip(), function, 0)
+        written = fault._replace(line=0, number=0)
+        found.append(fault._replace(alike=met[written]))
+        met[written] += 1
     return found
 
 
@@ -409,7 +423,7 @@ def main() -> int:
     if not asked.package and (stale := harmless.difference(fault.name for fault in every)):
         print("\n".join(f"tools/mutants.txt names no fault: {name}" for name in sorted(stale)))
         return 2
-    chosen = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
+    chosen = sorted(every, key=lambda fault: fault.turn(asked.seed))[: asked.sample]
     for place in asked.only:
         file, _, line = place.partition(":")
         chosen += [fault for fault in every if fault.path == file and (not line or fault.line == int(line))]
