@@ -243,18 +243,8 @@ def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
             import pytest
 
             sys.meta_path.insert(0, Finder(fault, changed=changed))
-            options = [
-                "-x",
-                "-q",
-                "-n",
-                "0",
-                "-p",
-                "no:cacheprovider",
-                "--no-header",
-                "-W",
-                "ignore::pytest.PytestAssertRewriteWarning",
-            ]
-            code = int(pytest.main([*options, *tests]))
+            options = "-x -q -n 0 -p no:cacheprovider --no-header -W ignore::pytest.PytestAssertRewriteWarning"
+            code = int(pytest.main([*options.split(), *tests]))
         except BaseException:  # whatever a fault breaks, it is noticed
             code = 1
         os._exit(0 if code == 0 else 1)
@@ -307,21 +297,8 @@ def make_map(tests: list[str]) -> None:
     settings = MAP.parent / "coveragerc"
     settings.write_text(f"[run]\ninclude = {included}\ndata_file = {data}\n")
     report = MAP.parent / "times.xml"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "2",
-        "-p",
-        "no:cacheprovider",
-        "--cov",
-        "--cov-context=test",
-        f"--cov-config={settings}",
-        "--cov-report=",
-        f"--junitxml={report}",
-        *tests,
-    ]
+    options = "-m pytest -n 2 -p no:cacheprovider --cov --cov-context=test --cov-report="
+    command = [sys.executable, *options.split(), f"--cov-config={settings}", f"--junitxml={report}", *tests]
     subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "COVERAGE_FILE": str(data)})
     from coverage import CoverageData
 
