@@ -58,11 +58,20 @@ def test_the_outermost_table_says_whether_embedding_and_head_are_one() -> None:
     assert parameters(_model("qwen3.6-27b", tie_word_embeddings=True)).tied
 
 
-def test_vllm_refuses_ranks_that_do_not_divide_the_padded_vocabulary() -> None:
-    """SGLang pads to 64 rows of each rank; vLLM to 64 alone: 50,280 tokens are 50,304 rows, which 5 do not divide."""
-    model = _model("mamba-2.8b")
-    assert _line(_weights(model, "sglang", tp_size=5), "embed_tokens.weight").local[0] == 10_112
-    with pytest.raises(ShardingError, match="--tp 5 does not divide the 50,304 padded rows of the vocabulary"):
+@pytest.mark.parametrize("release", ["0.5.20", "0.5.21", "0.5.22", "0.5.23"])
+def test_ranks_divide_the_padded_vocabulary_but_where_the_engine_pads_it_until_they_do(release: str) -> None:
+    """50,280 tokens are 50,304 rows, which 5 do not divide: refused by vLLM, and by SGLang up to 0.5.21 off the CPU;
+    SGLang pads to 64 rows of each rank from 0.5.22 on (VocabParallelEmbedding.__init__, padding_size *= tp_size).
+    """
+    model, said = _model("mamba-2.8b"), "--tp 5 does not divide the 50,304 padded rows of the vocabulary"
+    for platform in ("cuda", "cpu"):
+        if platform == "cuda" and release in ("0.5.20", "0.5.21"):
+            with pytest.raises(ShardingError, match=said):
+                _weights(model, "sglang", tp_size=5, engine_version=release, platform=platform)
+            continue
+        found = _weights(model, "sglang", tp_size=5, engine_version=release, platform=platform)
+        assert _line(found, "embed_tokens.weight").local[0] == 10_112
+    with pytest.raises(ShardingError, match=said):
         _weights(model, "vllm", tensor_parallel_size=5)
 
 

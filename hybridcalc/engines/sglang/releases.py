@@ -163,7 +163,7 @@ class RuleSet(NamedTuple):
     Blackwell depends on drafts, flashinfer before; ``convolution_classes`` take flashinfer there, and triton
     nowhere; ``trtllm_mha_majors``: compute capabilities that trtllm_mha runs on, in ``trtllm_mha_pages``.
     Weights: ``qwen3_5_keeps_quantization``: auto follows what its checkpoint says of KV; ``head_in_fp32`` begin the
-    names of classes whose output head is held in fp32.
+    names of classes whose output head is held in fp32; ``vocabulary_padded``: until the ranks divide it, off the CPU too.
     """
 
     version: str
@@ -240,6 +240,7 @@ class RuleSet(NamedTuple):
     int8_lines: bool = False
     kv_line_recorded: bool = False
     head_in_fp32: tuple[str, ...] = ("Bailing",)
+    vocabulary_padded: bool = False
     prefill_graphs: bool = False
     prefill_graphs_of_glm: bool = False
     prefill_graphs_of_images: tuple[str, ...] = ()
@@ -395,6 +396,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
+    Change("0.5.22", "vocabulary_padded", True, "layers/vocab_parallel_embedding.py VocabParallelEmbedding.__init__"),
     Change("0.5.22", "fa4_on_hopper", True, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.23", RECORDED, True, RESULTS),
     Change("0.5.23", "missing_classes", frozenset(), "models/"),

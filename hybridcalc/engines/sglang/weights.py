@@ -81,13 +81,20 @@ def placement(model: Architecture, args: ServerArgs) -> "Callable[[Parameters, Q
         "embedding": 1 if _whole_embedding(model, args) else attention,
         "head": attention if args.enable_dp_lm_head else tp,
     }
-    redundant = args.ep_num_redundant_experts
-    widths = Widths(ranks, ep, tp // ep, frozenset({"vision"}), redundant=redundant)
+    rules = rules_for(args.engine_version)[0]
+    widths = Widths(
+        ranks,
+        ep,
+        tp // ep,
+        frozenset({"vision"}),
+        redundant=args.ep_num_redundant_experts,
+        pads_vocabulary=rules.vocabulary_padded or args.platform == "cpu",
+    )
     given = args.env.get("SGLANG_PP_LAYER_PARTITION", "")
     stages = stages_of(model.num_layers, args.pp_size, given, last_first=True)
     narrow = config_word(model, "router_dtype") in ("bf16", "bfloat16")
     wide = {"router"} if model.architecture.startswith(ROUTER_IN_FP32) and not narrow else set()
-    if model.architecture.startswith(rules_for(args.engine_version)[0].head_in_fp32):
+    if model.architecture.startswith(rules.head_in_fp32):
         wide.add("lm_head")
     algorithm = (args.speculative_algorithm or "").upper()
     return partial(
