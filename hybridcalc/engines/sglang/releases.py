@@ -163,7 +163,8 @@ class RuleSet(NamedTuple):
     Blackwell depends on drafts, flashinfer before; ``convolution_classes`` take flashinfer there, and triton
     nowhere; ``trtllm_mha_majors``: compute capabilities that trtllm_mha runs on, in ``trtllm_mha_pages``.
     Weights: ``qwen3_5_keeps_quantization``: auto follows what its checkpoint says of KV; ``head_in_fp32`` begin the
-    names of classes whose output head is held in fp32; ``vocabulary_padded``: until the ranks divide it, off the CPU too.
+    names of classes whose output head is held in fp32; ``vocabulary_padded``: until the ranks divide
+    it, off the CPU too.
     """
 
     version: str
