@@ -361,3 +361,26 @@ def test_a_backend_that_is_asked_for_reads_the_kv_format(name: str, dtype: str, 
     with pytest.raises(Refusal, match=f"{name} does not read --kv-cache-dtype {dtype}") as caught:
         attention_backend(load_model(KIMI if name.endswith("MLA") else NEMOTRON), args, rules_for(None)[0], "bfloat16")
     assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC047")
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "name"),
+    [
+        ("0.20.2", "9.0", "FLASH_ATTN"),
+        ("0.20.2", "10.0", ""),
+        ("0.21.0", "9.0", "FLASH_ATTN"),
+        ("0.21.0", "8.9", "FLASHINFER"),
+        ("0.22.1", "9.0", "FLASHINFER"),
+        ("0.25.0", "9.0", ""),
+        ("0.25.0", "10.0", "FLASHINFER"),
+        ("0.32.0", "9.0", "FLASHINFER"),
+    ],
+)
+def test_who_takes_nvfp4(version: str, gpu: str, name: str) -> None:
+    """What supports_kv_cache_dtype of the release says; taken is not read, which HC047 says."""
+    args = EngineArgs(kv_cache_dtype="nvfp4", engine_version=version, gpu_capability=gpu)
+    if name:
+        assert name in prepare(load_model(NEMOTRON), args).settled["attention_backends"]
+        return
+    with pytest.raises(Refusal, match="nvfp4 does not start here"):
+        prepare(load_model(NEMOTRON), args)

@@ -53,7 +53,8 @@ FROM_ON = {
     "batch_16k": "0.28.0", "null_block_reserved": "0.29.0", "shortconv_draft_rows": "0.29.0",
     "retention_checked": "0.29.0", "layouts_refused": "0.29.0", "recovers_kda": "0.29.0", "runner_v2": "0.29.0",
     "layout_line": "0.29.0", "group_lines": "0.30.0", "kda_dtype_obeyed": "0.30.0", "replays_flashinfer": "0.30.0",
-    "windows_retain_drafts": "0.28.0",
+    "windows_retain_drafts": "0.28.0", "all_groups_checked": "0.19.0", "nvfp4_taken": "0.21.0",
+    "latent_triton_graphs": "0.22.0",
     "compressed_fp8": "0.31.0", "index_packed": "0.32.0", "sparse_fp8_default": "0.33.0",
     "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "single_unit_checked": "0.32.0",
     "replays_drafts": "0.32.0", "checkpoint_grid": "0.33.0", "gb10_is_small": "0.33.0",
@@ -63,20 +64,29 @@ FROM_ON = {
 UNTIL = {
     "least_block": "0.20.0", "block_forgotten": "0.20.0", "tokens_of_pool": "0.20.1", "all_by_default": "0.28.0",
     "caching_warned": "0.28.0", "modes": "0.32.0", "events_without_hybrids": "0.20.0", "connectors_opt_in": "0.22.0",
+    "flash_takes_fp8": "0.22.0", "sharded_draft_graphs": "0.30.0",
 }  # fmt: skip
 
 
 BETWEEN = {
     "align_under_drafts": ("0.20.0", "0.22.0"), "kda_records_in_pool": ("0.29.0", "0.33.0"),
     "replays_on_v2": ("0.29.0", "0.30.0"), "mode_all_refused": ("0.32.0", "0.33.0"),
-    "mode_all_deprecated": ("0.30.0", "0.32.0"),
+    "mode_all_deprecated": ("0.30.0", "0.32.0"), "flash_takes_packed": ("0.20.0", "0.22.0"),
+    "nvfp4_taken_anywhere": ("0.21.0", "0.25.0"),
 }  # fmt: skip
 
 
 OUTSIDE = {"context_parallel_groups": ("0.20.0", "0.26.0"), "kda_context_parallel": ("0.27.0", "0.28.0")}
 
 
-VALUES = {"checkpoints", "runner_v2_lacks", "replay_buffer_most", "utilization_percent"}
+VALUES = {
+    "checkpoints",
+    "flashinfer_draft_graphs",
+    "latent_triton_draft_graphs",
+    "runner_v2_lacks",
+    "replay_buffer_most",
+    "utilization_percent",
+}
 
 
 def test_every_rule_turns_with_its_release() -> None:

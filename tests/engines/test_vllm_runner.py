@@ -272,3 +272,59 @@ def test_ranks_divide_the_rows_of_the_vocabulary(version: str) -> None:
         start(131072, 3)
     assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC050")
     assert caught.value.fix == "-tp 1, 2, 4, 8 do"
+
+
+@pytest.mark.parametrize(
+    ("version", "majors"),
+    [
+        ("0.20.0", {"10.0"}),
+        ("0.27.0", {"10.0"}),
+        ("0.28.0", {"10.0", "12.0"}),
+        ("0.30.0", {"9.0", "10.0", "12.0"}),
+        ("0.33.0", {"8.9", "9.0", "10.0", "12.0"}),
+    ],
+)
+def test_flashinfer_verifies_drafts_in_full_graphs_on_some_gpus(version: str, majors: set[str]) -> None:
+    """Where it does not, graphs are in pieces, and max_num_seqs may exceed the blocks. Without drafts it may not."""
+    for gpu in ("8.9", "9.0", "10.0", "12.0"):
+        given: dict[str, Any] = {"engine_version": version, "gpu_capability": gpu, "attention_backend": "FLASHINFER"}
+        assert started(NANO, **given).seqs_checked
+        assert started(NANO, speculative_config=NGRAM, **given).seqs_checked is (gpu in majors)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "checked"),
+    [("0.29.0", "10.0", True), ("0.29.0", "12.0", False), ("0.30.0", "10.0", False), ("0.30.0", "9.0", False)],
+)
+def test_flashinfer_shares_out_drafts_in_pieces_of_graphs(version: str, gpu: str, checked: bool) -> None:
+    """Under context parallelism of 4 KV heads on 8 ranks."""
+    given = {"tensor_parallel_size": 8, "decode_context_parallel_size": 2, "attention_backend": "FLASHINFER"}
+    ready = started("qwen3.5-27b", speculative_config=NGRAM, engine_version=version, gpu_capability=gpu, **given)
+    assert ready.seqs_checked is checked
+
+
+@pytest.mark.parametrize(
+    ("version", "plain", "drafting"),
+    [("0.20.2", False, False), ("0.22.1", True, True), ("0.26.0", True, False), ("0.31.0", True, True)],
+)
+def test_triton_kernels_of_latent_rows_and_full_graphs(version: str, plain: bool, drafting: bool) -> None:
+    given = {"engine_version": version, "gpu_capability": "8.0"}
+    assert started(KIMI, **given).seqs_checked is plain
+    assert started(KIMI, speculative_config=NGRAM, **given).seqs_checked is drafting
+
+
+def test_minimax_runs_no_pipeline_stages() -> None:
+    with pytest.raises(Refusal, match="does not run pipeline stages") as caught:
+        started("minimax-text-01", engine_version="0.19.0", pipeline_parallel_size=2, tensor_parallel_size=8)
+    assert caught.value.stage == "create_engine_config"
+
+
+def test_the_oldest_release_checks_the_blocks_of_the_first_group_alone() -> None:
+    """Nemotron-H-8B: 6 groups of states, one block each, come before its attention of 5 blocks."""
+    from hybridcalc.engines.vllm.planner import size
+
+    old, later = (started("nemotron-h-8b", engine_version=version, max_num_seqs=1) for version in ("0.18.0", "0.19.0"))
+    room = 2 * old.bytes_per_block
+    assert size(old, room).blocks == 2 < old.blocks_at(8192)
+    with pytest.raises(Refusal, match="2 are free"):
+        size(later, room)

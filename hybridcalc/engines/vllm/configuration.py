@@ -27,7 +27,9 @@ ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
 EXPERTS_ON_RANKS, LEAST_EXPERTS = ("Qwen3Next", "Qwen3_5Moe", "Lfm2Moe"), 16
 """How names of the classes begin that do not run on more ranks than they have experts."""
-WITHOUT_STAGES = ("Mamba2ForCausalLM", "Zamba2ForCausalLM")
+WITHOUT_STAGES = (
+    "Mamba2ForCausalLM", "Zamba2ForCausalLM", "MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM",
+)  # fmt: skip
 """Classes that no release cuts into pipeline stages."""
 
 
@@ -380,7 +382,8 @@ def load(
             state = layer_state(model, args if taken else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
             fix = ranks_that_divide(model)
-            sized_first = rules.least_block and error.total != getattr(model.state, "n_groups", 0)
+            uneven = any(getattr(model.state, size, 0) % error.parts for size in ("inner_size", "num_heads"))
+            sized_first = rules.least_block and (uneven or error.total != getattr(model.state, "n_groups", 0))
             stage = "create_engine_config" if sized_first else "initialize_model"
             raise Refusal(error.message, stage=stage, rule="HC050", fix=fix) from None
         few = model.config is None and args.tensor_parallel_size <= LEAST_EXPERTS  # no shipped model has fewer

@@ -80,6 +80,8 @@ PACKED = {
     "turboquant_k3v4_nc": Packed("TURBOQUANT", _turbo(3, 4)), "turboquant_3bit_nc": Packed("TURBOQUANT", _turbo(3, 3)),
 }  # fmt: skip
 """--kv-cache-dtype values whose bytes are no multiple of the elements."""
+UNFLASHED = "turboquant"
+"""How those begin that FlashAttention never took."""
 FIXED_BACKENDS = {
     "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16, "TURBOQUANT": 16,
     "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
@@ -149,6 +151,8 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         _check_asked(name, args)
         return _named(name, args)
     major, kv = args.capability[0], args.kv_cache_dtype
+    if major == 9 and not isinstance(model.attention, LatentKV) and _flash_takes(kv, rules, model_dtype):
+        return _named("FLASH_ATTN", args)
     if kv == "fp8_inc":
         raise Refusal(
             "--kv-cache-dtype fp8_inc does not start here: no backend on GPUs reads it",
@@ -162,10 +166,12 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
             lacking = f"--kv-cache-dtype {kv} of {model.name}, whose two layers at either end keep their own dtype,"
             raise NotModelled(f"{lacking} is not modelled", lacking=lacking, fix="write fp8 or auto")
         heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
-        on_any = kv == "nvfp4" and rules.nvfp4_on_fa2 and heads is not None and heads.head_dim != NARROW_HEAD
-        if isinstance(model.attention, LatentKV) or (PACKED[kv].capability not in (0, major) and not on_any):
-            latent = isinstance(model.attention, LatentKV)
+        narrow, latent = heads is None or heads.head_dim == NARROW_HEAD, isinstance(model.attention, LatentKV)
+        on_any = kv == "nvfp4" and (rules.nvfp4_taken_anywhere or (rules.nvfp4_on_fa2 and not narrow))
+        unread = PACKED[kv].capability and not (rules.nvfp4_taken and (on_any or major == PACKED[kv].capability))
+        if latent or unread:
             why = "the latent rows of MLA are not packed" if latent else "its kernels need compute capability 10.x"
+            why = why if latent or rules.nvfp4_taken else "no backend reads it in this release"
             raise Refusal(
                 f"--kv-cache-dtype {kv} does not start here: {why}",
                 stage="create_engine_config" if latent and PACKED[kv].capability else "initialize_model",
@@ -194,6 +200,12 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         return _named("TRITON_ATTN", args)
     wide = major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS
     return _named("FLASHINFER" if wide or (kv.startswith("fp8") and major != 9) else "FLASH_ATTN", args)
+
+
+def _flash_takes(kv: str, rules: RuleSet, model_dtype: str) -> bool:
+    """Whether FlashAttention takes a format of KV on Hopper that it does not read (see HC047)."""
+    packed = rules.flash_takes_packed and kv in PACKED and not kv.startswith(UNFLASHED)
+    return model_dtype != "float32" and (packed or (rules.flash_takes_fp8 and KV_DTYPES.get(kv) == 1))
 
 
 def _check_asked(name: str, args: EngineArgs) -> None:

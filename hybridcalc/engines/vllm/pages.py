@@ -355,7 +355,7 @@ class Known(NamedTuple):
 
     ``stages`` are the groups of each pipeline stage, ``groups`` those of the stage with the largest blocks.
     ``kv_of_checkpoint``: the checkpoint's own quantisation decided the KV dtype. ``embedded_bytes``: of the state of
-    n-gram embeddings in one layer.
+    n-gram embeddings in one layer. ``seqs_checked``: max_num_seqs may not exceed the blocks.
     """
 
     model: Architecture
@@ -381,17 +381,11 @@ class Known(NamedTuple):
     log: tuple[str, ...]
     kv_of_checkpoint: bool = False
     embedded_bytes: int = 0
+    seqs_checked: bool = False
 
 
 class Prepared(Preparation, Known):
     """What no memory decides."""
-
-    @cached_property
-    def seqs_checked(self) -> bool:
-        """Whether max_num_seqs may not exceed the blocks."""
-        drafted = family_rule(self.model).draft_graphs if self.state and self.args.num_speculative_tokens else ""
-        graphs = self.args.full_graphs and (not drafted or getattr(self.rules, drafted))
-        return bool(self.state) and self.rules.seqs_refused and graphs
 
     @cached_property
     def hashed_in_blocks(self) -> bool:
@@ -422,11 +416,16 @@ class Prepared(Preparation, Known):
         """Blocks that one request of ``length`` tokens holds in all groups."""
         return sum(blocks_held(group, length, self.held) for group in self.groups)
 
+    def blocks_checked(self, length: int) -> int:
+        """Those that the memory check of the release counts."""
+        counted = self.groups if self.rules.all_groups_checked else self.groups[:1]
+        return sum(blocks_held(group, length, self.held) for group in counted)
+
 
 def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
-    """The longest request of at most ``most`` tokens whose blocks fit ``usable_bytes``; 0 where none does."""
-    room = usable_bytes // ready.bytes_per_block
-    return most if ready.blocks_at(most) <= room else max(0, bisect_right(range(most), room, key=ready.blocks_at) - 1)
+    """The longest request of at most ``most`` tokens that the memory check lets start; 0 where none does."""
+    room, counted = usable_bytes // ready.bytes_per_block, ready.blocks_checked
+    return most if counted(most) <= room else max(0, bisect_right(range(most), room, key=counted) - 1)
 
 
 class Sizing(NamedTuple):

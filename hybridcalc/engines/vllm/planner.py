@@ -239,6 +239,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         tuple(log),
         args.kv_cache_dtype != asked_kv,
         embedded,
+        runner.seqs_checked(original, args, rules, backend, states=bool(state)),
     )
     settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
     return ready
@@ -275,8 +276,8 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
             "raise --gpu-memory-utilization, or free memory",
         )
-    per_request = ready.blocks_at(length)
-    if per_request * per_block > usable:
+    per_request, checked = ready.blocks_at(length), ready.blocks_checked(length)
+    if checked * per_block > usable:
         fits = longest_length(ready, usable, length)
         seqs = f" --max-num-seqs {blocks}" if ready.seqs_checked and args.seqs > blocks else ""
         remedy = (
@@ -287,7 +288,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             available_bytes,
             "get_kv_cache_configs",
             "HC041",
-            f"one request of {length:,} tokens takes {per_request:,} blocks ({per_request * per_block / GIB:.2f} GiB); "
+            f"one request of {length:,} tokens takes {checked:,} blocks ({checked * per_block / GIB:.2f} GiB); "
             f"{max(0, usable) // per_block:,} are free",
             remedy,
         )

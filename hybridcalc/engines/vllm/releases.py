@@ -1,7 +1,7 @@
 """What does each release of vLLM do its own way? `RuleSet` has a field a fact, `CHANGES` a row a change.
 
-Releases from 0.19.0 on were recorded, but for those between whose neighbours say the same; 0.18.0 is what 0.19.0
-changed nothing of (its token figure is that of vLLM issue 40691). Of those not recorded some starts are tests too: of
+Releases from 0.19.0 on were recorded, but for those between whose neighbours say the same; 0.18.0 is what its own
+classes say (its token figure is that of vLLM issue 40691 as well). Of those not recorded some starts are tests too: of
 their own classes, where both sides agree, which holds them from changing and proves no more.
 """
 
@@ -28,10 +28,13 @@ class RuleSet(NamedTuple):
     Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
     ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep the
     block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
+    ``flash_takes_fp8``: FlashAttention takes KV of any format of 8 bits on Hopper, ``flash_takes_packed``: and nvfp4,
+    of which it reads e4m3 alone;
     ``kernel_blocks``: a block is a multiple of every backend's own; ``index_packed``: pages of GLM-5.3's index lie
     beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
     ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x;
-    ``nvfp4_on_fa2``: nvfp4 KV is read on any GPU from compute capability 8.0 on; ``turboquant_hybrids``: turboquant
+    ``nvfp4_on_fa2``: nvfp4 KV is read on any GPU from compute capability 8.0 on; ``nvfp4_taken``: FlashInfer takes it,
+    ``nvfp4_taken_anywhere``: on GPUs where it does not read it too; ``turboquant_hybrids``: turboquant
     KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
     ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
     that drafts add; ``drafts_apart``: drafts of other heads have groups of their own;
@@ -46,12 +49,16 @@ class RuleSet(NamedTuple):
     ``kda_records_in_pool``: what KDA recovers from lies in the pool. ``runner_v2``: model runner V2 serves unless it
     lacks something; ``runner_v2_lacks``: what it lacks.
     Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``lightning_draft_graphs``: drafts of
-    lightning attention run in full CUDA graphs, which need a block a sequence; ``override_checked``: the memory check
-    counts the blocks of an override; ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that
-    cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot;
-    ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
-    ``events_without_hybrids``: KV events do; ``in_flight_batches``: windows hold the blocks of every batch in
-    flight, not of one; ``windows_retain_drafts``: and what MTP of several depths computes again.
+    lightning attention run in full CUDA graphs, which need a block a sequence; ``flashinfer_draft_graphs``: drafts do
+    on FlashInfer kernels of compute capabilities that begin with these, ``sharded_draft_graphs``: under context
+    parallelism as well; ``latent_triton_graphs``: Triton kernels of MLA run in full CUDA graphs,
+    ``latent_triton_draft_graphs``: with drafts as well; ``override_checked``: the memory check counts the blocks of an
+    override; ``all_groups_checked``: it counts the blocks of a request in all groups of layers, not in the first alone;
+    ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that cannot be is refused, not
+    ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot; ``connectors_opt_in``: any KV connector
+    turns the hybrid manager off unless that is asked for; ``events_without_hybrids``: KV events do;
+    ``in_flight_batches``: windows hold the blocks of every batch in flight, not of one; ``windows_retain_drafts``: and
+    what MTP of several depths computes again.
     Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
@@ -84,6 +91,8 @@ class RuleSet(NamedTuple):
     block_forgotten: bool = True
     latent_block: bool = False
     latent_fp8_triton: bool = False
+    flash_takes_fp8: bool = True
+    flash_takes_packed: bool = False
     kernel_blocks: bool = False
     index_packed: bool = False
     compressed_fp8: bool = False
@@ -109,10 +118,17 @@ class RuleSet(NamedTuple):
     runner_v2_lacks: frozenset[str] = frozenset()
     seqs_refused: bool = False
     lightning_draft_graphs: bool = False
+    flashinfer_draft_graphs: frozenset[str] = frozenset({"10"})
+    sharded_draft_graphs: bool = True
+    latent_triton_graphs: bool = False
+    latent_triton_draft_graphs: bool = False
     override_checked: bool = False
+    all_groups_checked: bool = False
     null_block_reserved: bool = False
     layouts_refused: bool = False
     nvfp4_on_fa2: bool = False
+    nvfp4_taken: bool = False
+    nvfp4_taken_anywhere: bool = False
     one_buffer: bool = False
     connectors_opt_in: bool = True
     events_without_hybrids: bool = True
@@ -141,6 +157,8 @@ READ, RESULTS = "its source, not its results", "results of its own classes"
 PLANNING, UTILS, HITS = "v1/core/kv_cache_planning.py", "v1/core/kv_cache_utils.py", "v1/core/kv_cache_coordinator.py"
 BLOCKS, LAYERS, SHAPES = "platforms/interface.py", "model_executor/layers/mamba/", "layers/mamba/mamba_utils.py"
 HOOKS, CONFIG, ARGS = "model_executor/models/config.py", "config/vllm.py", "engine/arg_utils.py"
+FLASHINFER, TRITON_MLA = "v1/attention/backends/flashinfer.py", "v1/attention/backends/mla/triton_mla.py"
+FLASH = "v1/attention/backends/flash_attn.py supports_kv_cache_dtype"
 REPLAY, RUNNER = f"{CONFIG} validate_mamba_cached_kernel", f"{CONFIG} use_v2_model_runner"
 DRAFTS_ON_V1 = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "custom_class", "parallel drafting"})
 """Drafts for which model runner V2 stood back when it became the default."""
@@ -148,8 +166,10 @@ LACKED_FIRST = DRAFTS_ON_V1 | {"draft_model", "eagle3 in stages"}
 """What it lacked before, beside what is said of states."""
 CHANGES: tuple[Change, ...] = (
     Change("0.18.0", RECORDED, False, READ),
+    Change("0.19.0", "all_groups_checked", True, f"{UTILS} _max_memory_usage_bytes_from_groups"),
     Change("0.19.0", RECORDED, True, RESULTS),
     Change("0.20.0", "seqs_refused", True, "config/compilation.py"),
+    Change("0.20.0", "flash_takes_packed", True, FLASH),
     Change("0.20.0", "least_block", False, f"{HOOKS} HybridAttentionMambaModelConfig"),
     Change("0.20.0", "block_forgotten", False, f"{BLOCKS} update_block_size_for_backend"),
     Change("0.20.0", "align_under_drafts", True, f"{HOOKS} MambaModelConfig"),
@@ -164,16 +184,23 @@ CHANGES: tuple[Change, ...] = (
     Change("0.20.2", RECORDED, True, RESULTS),
     Change("0.21.0", "graphs_charged", True, "v1/worker/gpu_worker.py"),
     Change("0.21.0", "turboquant_hybrids", True, ARGS),
+    Change("0.21.0", "nvfp4_taken", True, FLASHINFER),
+    Change("0.21.0", "nvfp4_taken_anywhere", True, FLASHINFER),
     Change("0.21.0", RECORDED, True, RESULTS),
     Change("0.22.0", "bfloat16_states", True, "config/cache.py MambaDType"),
     Change("0.22.0", "align_under_drafts", False, f"{HOOKS} MambaModelConfig"),
     Change("0.22.0", "drafts_in_mode_all", True, "v1/kv_cache_interface.py MambaSpec"),
     Change("0.22.0", "connectors_opt_in", False, CONFIG),
+    Change("0.22.0", "flash_takes_fp8", False, FLASH),
+    Change("0.22.0", "flash_takes_packed", False, FLASH),
+    Change("0.22.0", "latent_triton_graphs", True, TRITON_MLA),
+    Change("0.22.0", "latent_triton_draft_graphs", True, TRITON_MLA),
     Change("0.22.1", RECORDED, True, RESULTS),
     Change("0.23.0", "kda_joined", True, SHAPES),
     Change("0.23.0", "runner_v2_lacks", LACKED_FIRST | {"states in mode align"}, RUNNER),
     Change("0.23.0", RECORDED, True, RESULTS),
     Change("0.24.0", RECORDED, True, RESULTS),
+    Change("0.25.0", "nvfp4_taken_anywhere", False, FLASHINFER),
     Change("0.25.0", "runner_v2_lacks", LACKED_FIRST, RUNNER),
     Change("0.25.0", "lightning_draft_graphs", True, "v1/attention/backends/linear_attn.py"),
     Change("0.25.1", RECORDED, True, RESULTS),
@@ -182,6 +209,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.26.0", "states_padded_apart", True, f"{UTILS} unify_kv_cache_spec_page_size"),
     Change("0.26.0", "sparse_retention", True, HITS),
     Change("0.26.0", "in_flight_batches", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
+    Change("0.26.0", "latent_triton_draft_graphs", False, TRITON_MLA),
     Change("0.26.0", RECORDED, True, RESULTS),
     Change("0.27.0", "latent_block", True, BLOCKS),
     Change("0.27.0", "latent_fp8_triton", True, "platforms/cuda.py"),
@@ -199,6 +227,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
     Change("0.28.0", "windows_retain_drafts", True, "v1/kv_cache_interface.py SlidingWindowSpec"),
     Change("0.28.0", "batch_16k", True, f"{ARGS} get_batch_defaults"),
+    Change("0.28.0", "flashinfer_draft_graphs", frozenset({"10", "12"}), FLASHINFER),
     Change("0.28.0", RECORDED, True, RESULTS),
     Change("0.29.0", "null_block_reserved", True, PLANNING),
     Change("0.29.0", "checkpoints", frozenset({"kda"}), "models/kimi_k3/nvidia/kda.py"),
@@ -218,9 +247,12 @@ CHANGES: tuple[Change, ...] = (
     Change("0.30.0", "replays_flashinfer", True, REPLAY),
     Change("0.30.0", "replays_on_v2", False, REPLAY),
     Change("0.30.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "mode all"}, RUNNER),
+    Change("0.30.0", "flashinfer_draft_graphs", frozenset({"9", "10", "12"}), FLASHINFER),
+    Change("0.30.0", "sharded_draft_graphs", False, FLASHINFER),
     Change("0.30.0", RECORDED, True, RESULTS),
     Change("0.31.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"mode all"}, RUNNER),
     Change("0.31.0", "compressed_fp8", True, "models/qwen4_exp/nvidia/qsa.py"),
+    Change("0.31.0", "latent_triton_draft_graphs", True, TRITON_MLA),
     Change("0.31.0", RECORDED, True, RESULTS),
     Change("0.32.0", "modes", False, "config/cache.py"),
     Change("0.32.0", "mode_all_deprecated", False, "config/cache.py"),
@@ -237,6 +269,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.32.0", "replay_buffer_most", 16, REPLAY),
     Change("0.32.0", "runner_v2_lacks", DRAFTS_ON_V1 - {"ngram"}, RUNNER),
     Change("0.32.0", RECORDED, True, RESULTS),
+    Change("0.33.0", "flashinfer_draft_graphs", frozenset({"7", "8", "9", "10", "12"}), FLASHINFER),
     Change("0.33.0", "mode_all_refused", False, ARGS),
     Change("0.33.0", "checkpoint_grid", True, BLOCKS),
     Change("0.33.0", "sparse_fp8_default", True, f"{HOOKS} Glm5NextModelConfig"),

@@ -15,10 +15,12 @@ from hybridcalc.engines.vllm import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, Unsized
+from hybridcalc.engines.vllm.layers import LAYOUT_ALIASES
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
+from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, reaching, serves
-from hybridcalc.errors import HybridcalcError, Write, quoted
+from hybridcalc.errors import HybridcalcError, Write, printable, quoted, with_release
 from hybridcalc.findings import CARE, LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
@@ -27,8 +29,29 @@ SLOTS_PERCENT = 10.0
 LARGE_GPU_SEQS = 1024
 MISLEADING = 1.5
 """From this factor on, the printed concurrency says little about short requests."""
+FLASH_READS = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")
+"""Formats of KV that FlashAttention reads."""
 FAR = 4
 """From this factor on, max_num_seqs is far from what fits."""
+
+
+def _unread(plan: Figures) -> Iterator[tuple[str, str]]:
+    """What start-up settles and cannot read: a layout once the cache is made, a format of KV at the first step."""
+    ready, layout = plan.ready, plan.args.env.get("VLLM_KV_CACHE_LAYOUT")
+    if layout is not None and layout not in LAYOUT_ALIASES and not ready.rules.layouts_refused:
+        yield (
+            f"VLLM_KV_CACHE_LAYOUT={printable(layout, 20)} stops the start: this release knows "
+            f"{' and '.join(LAYOUT_ALIASES)}",
+            f"one of {', '.join(LAYOUT_ALIASES)}, or {with_release(RELEASES.oldest_with('layouts_refused', True))}",
+        )
+    kv, name = ready.args.kv_cache_dtype, ready.backend.name if ready.backend is not None else ""
+    packed = kv == "nvfp4" and ready.args.capability[0] != 10 and not ready.rules.nvfp4_on_fa2
+    if (name == "FLASH_ATTN" and kv not in FLASH_READS) or (name == "FLASHINFER" and packed):
+        yield (
+            f"--kv-cache-dtype {kv} stops the start at its last: {name} takes it on this GPU in this release, and "
+            "cannot read it",
+            Write("--kv-cache-dtype", "fp8"),
+        )
 
 
 def _prefix_needs(plan: Figures) -> Needs | None:
@@ -358,9 +381,10 @@ RULES: tuple[Rule, ...] = (
     Rule("HC046", "error", "a layer's state outgrows its page",
          "The page is sized by the model class, the state by the layer; they count drafts and dtypes differently.",
          "vLLM v1/kv_cache_interface.py", place=("--mamba-ssm-cache-dtype", "--speculative-config")),
-    Rule("HC047", "error", "block size or layout refused",
-         "A block is a multiple of the backend's kernel block; both caches share one layout.",
-         "vLLM v1/attention/selector.py, v1/attention/backends/utils.py", place=("--block-size",)),
+    Rule("HC047", "error", "block size, layout or KV format refused",
+         "A block is a multiple of the backend's kernel block; both caches share one layout, whose name is read late "
+         "before 0.29; before 0.22 FlashAttention took formats on Hopper that it does not read.",
+         "vLLM v1/attention/selector.py, v1/attention/backends/utils.py, envs.py", _unread, place=("--block-size",)),
     Rule("HC048", "error", "retention interval refused", "It is a multiple of the scheduler's block.",
          "vLLM v1/core/kv_cache_coordinator.py", asks=_interval_needs, place=("--prefix-cache-retention-interval",)),
     Rule("HC049", "error", "flags refused together",

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
 
-from hybridcalc.architecture import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS
+from hybridcalc.architecture import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS, Architecture
 from hybridcalc.engines.vllm import WITHOUT_DRAFT_KV, EngineArgs
-from hybridcalc.engines.vllm.families import ModelClass
-from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
+from hybridcalc.engines.vllm.families import ModelClass, family_rule
+from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, Backend
 from hybridcalc.engines.vllm.pages import ALONE, DRAFTS, FULL, LETTERS, STATE, WINDOW, Group, Pages
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import NotModelled, Refusal, with_release
@@ -64,6 +64,35 @@ def batches_in_flight(args: EngineArgs, rules: RuleSet, *, on_v2: bool) -> int:
         return stages + 1
     on_host = method in WITHOUT_DRAFT_KV and method not in ON_THE_GPU
     return 2 if stages == 1 and not on_host else stages
+
+
+def seqs_checked(
+    model: Architecture, args: EngineArgs, rules: RuleSet, backend: Backend | None, *, states: bool
+) -> bool:
+    """Whether max_num_seqs may not exceed the blocks: full CUDA graphs of decoding need one a sequence.
+
+    Kernels that do not run in them, or not with the several tokens of a step that verifies drafts, leave graphs in
+    pieces, which need none. Source: vLLM config/compilation.py resolve_cudagraph_mode_and_sizes,
+    get_cudagraph_support of v1/attention/backends/.
+    """
+    name = backend.name if backend is not None else ""
+    latent_triton = name == "TRITON_MLA"
+    if not (states and rules.seqs_refused and args.full_graphs) or (latent_triton and not rules.latent_triton_graphs):
+        return False
+    if not args.num_speculative_tokens:
+        return True
+    drafted = family_rule(model).draft_graphs
+    if (drafted and not getattr(rules, drafted)) or (latent_triton and not rules.latent_triton_draft_graphs):
+        return False
+    return _flashinfer_runs_drafts(args, rules) if name == "FLASHINFER" else name != "CUTLASS_MLA"
+
+
+def _flashinfer_runs_drafts(args: EngineArgs, rules: RuleSet) -> bool:
+    """Whether FlashInfer verifies drafts in full CUDA graphs on this GPU."""
+    major = args.capability[0]
+    whole = args.decode_context_parallel_size == 1 or (major == 10 and rules.sharded_draft_graphs)
+    unread = major == 9 and args.kv_cache_dtype.startswith("nvfp4")
+    return str(major) in rules.flashinfer_draft_graphs and whole and not unread
 
 
 def tokens_retained(args: EngineArgs, rules: RuleSet, draft_layers: int) -> int:
