@@ -18,7 +18,7 @@ from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines.placement import Absorbed, absorbed, as_stored, check_split, rope_bytes, stages_of
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang import weights as sglang
-from hybridcalc.engines.sglang.kv import pipeline_stages
+from hybridcalc.engines.sglang.stages import pipeline_stages
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm import weights as vllm
 from hybridcalc.engines.vllm.runner import stage_bounds

@@ -4,7 +4,8 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.sglang import ServerArgs
-from hybridcalc.engines.sglang.releases import NEWEST_VERSION, check_model, rules_for
+from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
+from hybridcalc.engines.sglang.served import check_model
 from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.errors import IllegalCombination, InputError

@@ -24,9 +24,10 @@ from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.diagnosis import Launched, Question, echoed
 from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
 from hybridcalc.engines.sglang import ServerArgs
-from hybridcalc.engines.sglang.kv import pipeline_stages, stage_cell
+from hybridcalc.engines.sglang.kv import stage_cell
 from hybridcalc.engines.sglang.releases import RELEASES, RuleSet
 from hybridcalc.engines.sglang.sizes import Constants, architecture_constants, slot_and_cell
+from hybridcalc.engines.sglang.stages import pipeline_stages
 from hybridcalc.errors import InputError
 from hybridcalc.formulas import Strategy, admitted_requests
 from hybridcalc.formulas import slots_per_request as slots_of

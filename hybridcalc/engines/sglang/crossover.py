@@ -9,7 +9,8 @@ from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
 from hybridcalc.engines.sglang.refusals import chunk_size
-from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.served import check_model
 from hybridcalc.engines.sglang.sizes import replayssm_active, slot_parts, state_slot
 from hybridcalc.engines.sglang.strategy import uses_radix_cache
 from hybridcalc.formulas import KvCurve, Strategy

@@ -1,4 +1,4 @@
-"""How many bytes of KV does SGLang price for one token on one rank, and how are layers shared out over pipeline stages?
+"""How many bytes of KV does SGLang price for one token on one rank?
 
     gqa   layers * max(1, kv_heads // (attn_tp // dcp)) * (head_dim + v_head_dim) * sizeof(kv)
     mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank; mxfp8 a byte
@@ -8,17 +8,13 @@
 
 layers counts attention layers; fp8 is one byte, fp4 half a byte and a scale for 16 values, mxfp8 a scale for 32.
 A draft model adds to the cell: EAGLE-like ones in proportion to their layers, DSPARK and DFLASH their own cell times
-dcp, NGRAM nothing. Of n layers a stage has n // pp, and one more on each of the last n mod pp;
-SGLANG_PP_LAYER_PARTITION=46,47 sets them by hand. A stage keeps the states and the KV of its own layers; a slot is
-priced at the share of the stage with the most recurrent layers, on every stage.
-Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
+dcp, NGRAM nothing.
+Mirrors model_executor/pool_configurator.py (0.5.23).
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 from hybridcalc.architecture import (
-    STATE_LETTERS,
     Architecture,
     CompressedIndex,
     GroupedQueryKV,
@@ -29,7 +25,7 @@ from hybridcalc.architecture import (
 from hybridcalc.architecture.presets import model_if_known, plain
 from hybridcalc.engines.sglang import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.errors import InputError, NotModelled, Refusal
+from hybridcalc.errors import InputError, NotModelled
 from hybridcalc.units import DTYPE_BYTES, rounded_up, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -103,7 +99,8 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
     check_dcp(args)
     windowed = window_kv(model) if window_layers else None
     if model.attention is None or not (layers or windowed):
-        return KvCell(0, 0, 0, 0, dtype, "no attention layer")
+        shared = 0 if model.attention is None else workspace_bytes(model.attention, args, dtype, rules)
+        return KvCell(0, shared, 0, shared, dtype, "no attention layer")
     if windowed is not None:
         return _cell_of_windows(model, model.attention, windowed, args, dtype, rules, layers, window_layers)
     each, row = layer_bytes(model.attention, args, dtype, rules)
@@ -383,62 +380,3 @@ def fuses_drafts(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
     if args.speculative_algorithm not in FUSED_ALGORITHMS or args.dcp_size > 1:
         return False
     return isinstance(model.attention, GroupedQueryKV) or own_draft_bytes(model, args, rules) is not None
-
-
-class Stage(NamedTuple):
-    """One pipeline stage: layers [first, end), and how many of them keep state, full-length KV and windowed KV."""
-
-    first: int
-    end: int
-    state_layers: int
-    kv_layers: int
-    window_layers: int
-
-
-def pipeline_stages(model: Architecture, args: ServerArgs) -> tuple[Stage, ...]:
-    """The stages of a model; one for pp 1. Raises Refusal for more stages than layers, InputError for a partition that
-    is off.
-    """
-    bounds = _bounds(model.num_layers, args)
-    return tuple(_stage(model, first, end) for first, end in pairwise(bounds))
-
-
-def _bounds(layers: int, args: ServerArgs) -> list[int]:
-    partition = args.env.get("SGLANG_PP_LAYER_PARTITION")
-    if args.pp_size > 1 and partition:
-        counts = [_count(part.strip()) for part in partition.split(",")]
-        if len(counts) != args.pp_size or min(counts) < 0 or sum(counts) != layers:
-            raise InputError(
-                f"SGLANG_PP_LAYER_PARTITION={partition[:40]} does not share {layers} layers over {args.pp_size} stages",
-                fix="write one count a stage; they add up to the layers of the model",
-            )
-    else:
-        if args.pp_size > layers:
-            raise Refusal(
-                f"{layers:,} layers do not make {args.pp_size:,} pipeline stages",
-                stage="load",
-                rule="HC009",
-                fix=f"write --pp-size {layers} or less",
-                flag="--pp-size",
-            )
-        base, more = divmod(layers, args.pp_size)
-        counts = [base + (stage >= args.pp_size - more) for stage in range(args.pp_size)]
-    bounds = [0]
-    for count in counts:
-        bounds.append(bounds[-1] + count)
-    return bounds
-
-
-def _count(text: str) -> int:
-    """Layers of a stage; -1 for what is no count."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else -1
-
-
-def _stage(model: Architecture, first: int, end: int) -> Stage:
-    part = model.layers[first:end]
-    state = sum(part.count(letter) for letter in STATE_LETTERS)
-    full, windowed = part.count("a") + part.count("b"), part.count("w") + part.count("v")
-    whole = model.state is None and window_kv(model) is None
-    if whole or model.architecture in FULL_LENGTH_WINDOWS:
-        full, windowed = full + windowed, 0
-    return Stage(first, end, state, full, windowed)

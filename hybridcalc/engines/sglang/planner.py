@@ -21,7 +21,7 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.answer import Preparation, Slot
 from hybridcalc.engines.arguments import Last
 from hybridcalc.engines.sglang import ServerArgs, check_arguments, check_chain, check_together
-from hybridcalc.engines.sglang.kv import KvCell, Stage, draft_row_bytes, pipeline_stages, stage_cell
+from hybridcalc.engines.sglang.kv import KvCell, draft_row_bytes, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
     StatePool,
@@ -48,6 +48,7 @@ from hybridcalc.engines.sglang.refusals import (
 )
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, context_length, family_rule, replayed, replayssm_active
+from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import Slots
@@ -183,10 +184,6 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     settled = shape_outputs(model, args, slot, rules)
     try:
         slots = NO_SLOTS if model.state is None else slots_of(choice, model, args, rules)
-    except Refusal as refusal:
-        refusal.outputs = outputs | settled
-        raise
-    try:
         check_index(model, args)
     except Refusal as refusal:
         refusal.outputs = outputs | settled

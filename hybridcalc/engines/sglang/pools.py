@@ -33,7 +33,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang import DEFAULT_RATIO, ServerArgs
-from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.served import check_model
 from hybridcalc.engines.sglang.sizes import (
     StateSlot,
     family_rule,

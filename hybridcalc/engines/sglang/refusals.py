@@ -14,7 +14,8 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
-from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet, check_served
+from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet
+from hybridcalc.engines.sglang.served import check_served
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
 from hybridcalc.errors import Refusal, ShardingError, Write, with_release
 from hybridcalc.formulas import Strategy
@@ -267,8 +268,6 @@ def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs, rule
         and not rules.nemotron_by_drafts,
         "NGRAM drafts do not run under data-parallel attention": args.speculative_algorithm == "NGRAM"
         and args.attn_dp_size > 1,
-        "MiniCPM does not run under data-parallel attention": model.architecture.startswith("MiniCPMSALA")
-        and args.attn_dp_size > 1,
     }
     problem = next((words for words, given in problems.items() if given), None)
     if problem is not None:
@@ -289,6 +288,9 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
         raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+    if args.attn_dp_size > 1 and model.architecture.startswith("MiniCPMSALA"):
+        reason = "MiniCPM does not run under data-parallel attention"
+        raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
     if args.dcp_size > 1 and args.platform != "hip" and not rules.dcp_unlimited:
         if args.platform != "cuda":
             reason = f"SGLang {rules.version} runs no context parallelism on {args.platform}"

@@ -1,12 +1,8 @@
 """What does each release of SGLang do its own way? `RuleSet` has a field a fact, `CHANGES` a row a change."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later
-from hybridcalc.errors import Refusal, with_release
-
-if TYPE_CHECKING:
-    from hybridcalc.architecture import Architecture
 
 QWEN = frozenset({
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
@@ -27,6 +23,15 @@ BUFFERED_0_5_21 = BUFFERED_0_5_20 | {"BailingMoeV3VLForConditionalGeneration", "
 UNBUFFERED_0_5_14 = JET | {"Lfm2ForCausalLM", "ZayaForCausalLM"}
 UNBUFFERED_0_5_17 = UNBUFFERED_0_5_14 | {LFM2_MOE}
 UNBUFFERED_0_5_18 = UNBUFFERED_0_5_17 | {"InternS2MobiusForConditionalGeneration"}
+
+UNSTAGED_0_5_21 = JET | {
+    "Qwen3NextForCausalLM", "FalconH1ForCausalLM", "Lfm2ForCausalLM", LFM2_MOE, "Lfm2VlForConditionalGeneration",
+    "MambaForCausalLM", "Mamba2ForCausalLM", "FalconMambaForCausalLM", "MiniCPMSALAForCausalLM",
+    "InklingForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Omni_Reasoning_V3",
+    "Llama4ForConditionalGeneration", "GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM", "MuseGlimmerForCausalLM",
+}  # fmt: skip
+UNSTAGED_0_5_13 = UNSTAGED_0_5_21 | {"Qwen4ExpForConditionalGeneration"}
+GEMMA4 = frozenset({"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"})
 
 UNGRAPHED_0_5_15 = frozenset({"expert kernels", "data-parallel attention", "latent rows"})
 UNGRAPHED_0_5_18 = frozenset({"context parallelism", "two-batch overlap"})
@@ -92,17 +97,6 @@ VALUES_UNTIL = {
 """A value that later releases dropped -> the last that has it."""
 
 
-ABSENT_CLASSES = frozenset({
-    "BambaForCausalLM", "Zamba2ForCausalLM", "JambaForCausalLM", "Plamo2ForCausalLM", "OlmoHybridForCausalLM",
-    "LaraMiniForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM", "MiniMaxForCausalLM",
-    "BailingMoeLinearV2ForCausalLM", "Lfm3ForCausalLM", "Inkling2ForConditionalGeneration",
-})  # fmt: skip
-"""Hybrid classes that no release known here has: no EntryClass in models/ of 0.5.9 and 0.5.23 is called so.
-
-bailing_moe_linear.py registers BailingMoeV2_5ForCausalLM alone: Ring-linear 2.0 runs on its vendor's build of SGLang.
-"""
-
-
 def _later_than(release: str) -> frozenset[str]:
     """The classes that come after a release."""
     return frozenset(name for later, names in NEW_CLASSES.items() if is_later(later, than=release) for name in names)
@@ -114,7 +108,7 @@ class RuleSet(NamedTuple):
     Model classes: ``missing_classes``: those it lacks; ``extra_buffer_classes`` can keep extra buffers, of states
     before and behind a prefix; ``no_buffer_classes`` cache prefixes without; ``prefix_cache_off_classes``: the
     cache is switched off for them; ``state_class_checked``: buffers are refused for a class that has no prefix
-    cache.
+    cache; ``unstaged_classes`` do not run pipeline stages.
     Strategies: ``automatic_strategy``: auto picks one by class, where releases before take no_buffer (early.py,
     with its rules: ``drafts_need_buffers``: no_buffer is refused with drafts, not the prefix cache switched off;
     ``buffers_need_radix_cache``; ``decode_settled_first``: a decode server is without a cache before that is
@@ -135,16 +129,18 @@ class RuleSet(NamedTuple):
     ``rings_of_drafts``: those of GDN come with every slot, a window of inputs as long as the most drafts.
     Requests: ``limit_shared_out``: the request limit is that of all workers; ``estimate_caps_limit``: it is capped
     by the estimate; ``worker_limit_at_least_one``: limit // dp is 1 at least.
-    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``dflash_layers_priced``: those of DFLASH and
-    DSPARK have; ``drafts_beside_windows``: where windows have a pool of their own too; ``drafts_in_windows``: its
-    windows lie in that pool; ``window_rows_first``: bytes of windows are summed before the ratio;
-    ``windows_checked``: a pool of windows holds one and a page; ``windows_by_limit``: it is sized by the request
-    limit where no prefixes are cached; ``limit_needs_chunks``: and prompts are in chunks; ``own_draft_cell``: DSPARK
-    and DFLASH drafts are priced by a cell of their own; ``own_cell_by_limit``: beside windows by the limit too;
-    ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
-    ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain
-    fp8; ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention
-    index are priced pooled, and a page holds 64 of them, not of tokens.
+    KV: ``stages_share_a_layer``: a pipeline stage counts the next one's first layer too, where windows have a pool
+    of their own; ``bare_stages``: a stage without attention starts; ``draft_layers_priced``: drafts have a part in
+    a token's cell; ``dflash_layers_priced``: those of DFLASH and DSPARK have; ``drafts_beside_windows``: where
+    windows have a pool of their own too; ``drafts_in_windows``: its windows lie in that pool;
+    ``window_rows_first``: bytes of windows are summed before the ratio; ``windows_checked``: a pool of windows
+    holds one and a page; ``windows_by_limit``: it is sized by the request limit where no prefixes are cached;
+    ``limit_needs_chunks``: and prompts are in chunks; ``own_draft_cell``: DSPARK and DFLASH drafts are priced by a
+    cell of their own; ``own_cell_by_limit``: beside windows by the limit too; ``draft_cell_apart``: an EAGLE
+    draft's cell is rounded down apart from the target's; ``fp4_workspace_priced``: fp4 pays for a row in fp8;
+    ``raw_tilelang_rows``: tilelang on both sides reads plain fp8; ``heads_shared_by_dcp``: context parallelism
+    divides heads; ``index_pooled``: keys of a sparse-attention index are priced pooled, and a page holds 64 of
+    them, not of tokens.
     Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture;
     ``unified_memory``: slots and KV can share a pool; ``fused_drafts``: in which drafts lie beside the target's KV.
     Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that
@@ -174,6 +170,7 @@ class RuleSet(NamedTuple):
     no_buffer_classes: frozenset[str] = MAMBA2 | JET | {"Lfm2ForCausalLM"}
     prefix_cache_off_classes: frozenset[str] = frozenset({KIMI_LINEAR, LING_2_5})
     state_class_checked: bool = False
+    unstaged_classes: frozenset[str] = UNSTAGED_0_5_13 | GEMMA4
     automatic_strategy: bool = False
     drafts_need_buffers: bool = False
     buffers_need_radix_cache: bool = False
@@ -201,6 +198,8 @@ class RuleSet(NamedTuple):
     limit_shared_out: bool = False
     estimate_caps_limit: bool = False
     worker_limit_at_least_one: bool = False
+    stages_share_a_layer: bool = True
+    bare_stages: bool = False
     draft_layers_priced: bool = False
     dflash_layers_priced: bool = False
     drafts_beside_windows: bool = False
@@ -296,6 +295,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.13", "empty_pool_refused", True, f"{MIXIN} handle_max_mamba_cache"),
     Change("0.5.13", "kv_dtype_line", True, "mem_cache/memory_pool.py"),
     Change("0.5.13", "requests_line", True, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.13", "unstaged_classes", UNSTAGED_0_5_13, "models/gemma4_causal.py"),
     Change("0.5.14", RECORDED, True, RESULTS),
     Change("0.5.14", "missing_classes", _later_than("0.5.14"), "models/"),
     Change("0.5.14", "drafts_reserve_mib", 0, GPU_MEMORY),
@@ -347,6 +347,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.17", "trtllm_mha_pages", (16, 32, 64, 128), f"{OVERRIDES} _mla_backend_page_constraints"),
     Change("0.5.17", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
     Change("0.5.17", "kv_line_recorded", True, RESULTS),
+    Change("0.5.17", "bare_stages", True, f"{CELL} DefaultPoolConfigurator"),
     Change("0.5.18", RECORDED, True, RESULTS),
     Change("0.5.18", "no_prefill_graphs", UNGRAPHED_0_5_18, BREAKABLE),
     Change("0.5.18", "missing_classes", _later_than("0.5.18"), "models/"),
@@ -385,6 +386,8 @@ CHANGES: tuple[Change, ...] = (
            "configs/linear_attn_model_registry.py"),
     Change("0.5.21", "state_class_checked", True, "arg_groups/model_hook.py"),
     Change("0.5.21", "fp4_workspace_priced", False, f"{CELL} _compute_cell_size"),
+    Change("0.5.21", "unstaged_classes", UNSTAGED_0_5_21, "models/qwen4_exp.py"),
+    Change("0.5.21", "stages_share_a_layer", False, "model_executor/model_runner_components/layer_setup.py"),
     Change("0.5.22", RECORDED, True, RESULTS),
     Change("0.5.22", "single_worker_reserved", False, "arg_groups/parallel_hook.py handle_deprecated_dp_attention"),
     Change("0.5.22", "prefill_graphs_of_glm", True, "arg_groups/cuda_graph_hook.py"),
@@ -413,30 +416,3 @@ NEWEST_VERSION = RELEASES.newest
 rules_for = RELEASES.rules_for
 LISTED_CLASSES = RELEASES.rule_sets[-1].extra_buffer_classes | RELEASES.rule_sets[-1].no_buffer_classes
 """Classes whose states the newest release caches with prefixes."""
-
-
-def check_served(rules: RuleSet, model: "Architecture") -> None:
-    """Raise Refusal for a model whose class the release does not have, or none has."""
-    if model.architecture in ABSENT_CLASSES:
-        from hybridcalc.engines.elsewhere import elsewhere
-
-        raise Refusal(
-            f"SGLang {rules.version} has no class for {model.architecture}, nor has any release known here",
-            stage="arguments",
-            rule="HC024",
-            fix=elsewhere("sglang", model),
-        )
-    check_model(rules, model.architecture)
-
-
-def check_model(rules: RuleSet, architecture: str) -> None:
-    """Raise Refusal for a model class the release does not have."""
-    if architecture in rules.missing_classes:
-        first = next(release for release, names in NEW_CLASSES.items() if architecture in names)
-        raise Refusal(
-            f"SGLang {rules.version} has no class for {architecture} yet: the first release that has it is {first}",
-            stage="arguments",
-            rule="HC024",
-            fix=with_release(NEWEST_VERSION),
-            release=NEWEST_VERSION,
-        )

@@ -416,7 +416,7 @@ RULES: tuple[Rule, ...] = (
          "The server runs what slots and tokens admit, whatever limit is asked for.", KCC, _fewer_than_allowed,
          needs=(MEMORY,), asks=_allowed_needs, place=("--max-running-requests",), given="max_running_requests"),
     Rule("HC024", "error", "class, flag or value unknown to the version",
-         "Older releases have no class for newer models, nor newer flags and choices.",
+         "Older releases have no newer model classes, flags and choices; some classes run no pipeline stages.",
          "SGLang models/, server_args.py"),
     Rule("HC025", "error", "attention without a kernel", "Not every backend has one for a GPU, a KV dtype, drafts.",
          "SGLang arg_groups/kv_cache_hook.py, attention_hook.py", place=("--kv-cache-dtype", "--attention-backend")),

@@ -32,7 +32,8 @@ from hybridcalc.engines.sglang.kv import (
     kv_of_checkpoint,
     stage_cell,
 )
-from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, rules_for
+from hybridcalc.engines.sglang.served import check_model
 from hybridcalc.errors import InputError, NotModelled, UnknownFamily, Write, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 

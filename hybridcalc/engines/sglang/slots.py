@@ -8,7 +8,8 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.refusals import check_pools
-from hybridcalc.engines.sglang.releases import check_model, rules_for
+from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.served import check_model
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas import Strategy, admitted_requests, prefill_slots, slots_per_request
