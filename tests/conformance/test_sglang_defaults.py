@@ -36,6 +36,9 @@ def settled(name: str, version: str, case: dict[str, Any]) -> dict[str, Any]:
         ("gpus", "0.5.17", 80),
         ("gpus", "0.5.18", 80),
         ("gpus", "0.5.19", 80),
+        ("decode", "0.5.16", 27),
+        ("decode", "0.5.18", 27),
+        ("decode", "0.5.23", 27),
     ],
 )
 def test_every_recorded_default(kind: str, version: str, starts: int) -> None:

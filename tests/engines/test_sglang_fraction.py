@@ -140,3 +140,23 @@ def test_what_prefill_graphs_do_not_run_beside(name: str, flags: dict[str, Any],
     releases = [rules.version for rules in RELEASES.rule_sets]
     both = (RELEASES.rules_for(v)[0] for v in (releases[releases.index(first) - 1], first))
     assert [prefill_backend(load_model(name), sglang.ServerArgs(**flags), rules) for rules in both] == found
+
+
+@pytest.mark.parametrize("release", RELEASES.versions[RELEASES.versions.index("0.5.16") :])
+def test_a_decode_server_keeps_room_for_the_drafts_that_are_typed(release: str) -> None:
+    """H100, 8 ranks, 512 requests: NGRAM's 12 drafts are settled once the fraction is."""
+    model, flags = load_model("qwen3-next-80b"), {"tp_size": 8, "disaggregation_mode": "decode"}
+    drafts = {**flags, "speculative_algorithm": "NGRAM", "engine_version": release}
+    untyped, typed = (
+        settle_fraction(model, sglang.ServerArgs(**drafts, **more), 81_559).fraction
+        for more in ({}, {"speculative_num_draft_tokens": 12})
+    )
+    assert (untyped, typed) == (0.874, 0.856)
+
+
+@pytest.mark.parametrize(("release", "backend"), [("0.5.20", ""), ("0.5.21", ""), ("0.5.22", "breakable")])
+def test_qwen4_exp_is_a_class_of_images_whatever_its_config_has(release: str, backend: str) -> None:
+    """Prefill graphs are captured from 0.5.22 on; a config without a vision tower changes nothing."""
+    model = load_model("qwen3.8-flash-next")._replace(multimodal=False)
+    args = sglang.ServerArgs(tp_size=4, engine_version=release, gpu_memory_mib=143_771, gpu_capability="9.0")
+    assert prefill_backend(model, args, rules_for(release)[0]) == backend

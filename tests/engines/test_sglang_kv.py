@@ -365,3 +365,22 @@ def test_a_draft_of_no_layers_has_no_cell_of_its_own() -> None:
     own = flags | {"draft_kv_bytes_per_token": 4096}
     found = [cell("kimi-k3", **own | more).draft_bytes for more in ({}, {"draft_layers": 5}, {"draft_layers": 0})]
     assert found == [4096, 4096, 0]
+
+
+def test_a_draft_of_sparse_attention_is_rounded_down_by_itself_in_every_release() -> None:
+    """1 of 11 layers: int(12,716 * (1 + 1 / 11)) would lose the last of 1,156 B to floats, as other drafts do."""
+    drafts = {"speculative_algorithm": "EAGLE", "draft_layers": 1, "tp_size": 8}
+    for release in ("0.5.20", "0.5.21"):
+        found = cell("glm-5.3-flash", rules=rules_for(release)[0], **drafts)
+        assert (found.target_bytes, found.draft_bytes) == (12_716, 1156)
+    assert int(12_716 * (1 + 1 / 11)) - 12_716 == 1155
+
+
+def test_index_keys_lie_on_every_context_parallel_rank_from_0_5_22_on() -> None:
+    """132 B a layer and token; before, they were priced once."""
+    prices = [
+        cell("glm-5.3-flash", rules=rules_for(release)[0], tp_size=8, dcp_size=2).bytes
+        - cell("glm-5.3-flash", rules=rules_for(release)[0], tp_size=8).bytes
+        for release in ("0.5.21", "0.5.22")
+    ]
+    assert prices == [0, 11 * -(-132 // 4)]

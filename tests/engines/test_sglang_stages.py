@@ -74,3 +74,6 @@ def test_minicpm_does_not_run_under_data_parallel_attention() -> None:
     with pytest.raises(Refusal, match="MiniCPM does not run under data-parallel attention") as caught:
         prepared("minicpm-sala", "0.5.19", tp_size=2, dp_size=2, enable_dp_attention=True)
     assert (caught.value.rule, caught.value.fix) == ("HC025", "drop --enable-dp-attention")
+    with pytest.raises(Refusal, match="data-parallel attention"):  # one worker has it switched off only later
+        prepared("minicpm-sala", "0.5.21", enable_dp_attention=True)
+    assert prepared("minicpm-sala", "0.5.22", enable_dp_attention=True).stages

@@ -59,20 +59,20 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
     chunk, sizes = by_memory(args, gpu_mib, rules)
     decoding, prefilling = args.disaggregation_mode == "decode", args.disaggregation_mode == "prefill"
     graphs = prefill_graphs(model, args, chunk, rules)
-    seeing = model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
-    multimodal = seeing and (rules.images_on_decode or not decoding) and not args.language_model_only
+    multimodal = _sees(model) and (rules.images_on_decode or not decoding) and not args.language_model_only
     if after_capture(model, args, chunk, rules):
         reserved = rules.post_capture_floor_mib + 1024 * ranks / 8
         fraction = round((gpu_mib - reserved) / gpu_mib, 3) - (8 * 1024 / gpu_mib if multimodal else 0)
         return Settled(fraction, chunk, sizes, graphs, reserved, "KV is sized after graphs are captured")
     tokens = max(chunk if chunk > 0 else args.max_prefill_tokens, LEAST_TOKENS)
     if decoding and rules.reserve_by_role:
-        tokens = max((args.max_running_requests or sizes) * (args.draft_tokens or 1), LEAST_TOKENS)
+        drafts = args.speculative_num_draft_tokens or 1  # as typed: those of an algorithm are settled later
+        tokens = max((args.max_running_requests or sizes) * drafts, LEAST_TOKENS)
     reserved = 512 + 1.5 * tokens + 1024 * ranks / 8
     decode_graphs = not args.disable_cuda_graph and not prefilling
     if decode_graphs or not rules.reserve_by_role:
         reserved += 2 * sizes
-    if _workers_reserved(args, rules) and not prefilling:
+    if data_parallel_attention(args, rules) and not prefilling:
         reserved += 3 * sizes * args.dp_size + (1.5 * sizes * args.dp_size if sizes > 300 else 0)
     captured = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
     if captured and not decoding:
@@ -128,7 +128,7 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
         "context parallelism": args.dcp_size > 1,
         "two-batch overlap": args.enable_two_batch_overlap,
         "expert kernels": args.moe_a2a_backend not in (None, "none"),
-        "data-parallel attention": _workers_reserved(args, rules),
+        "data-parallel attention": data_parallel_attention(args, rules),
         "latent rows": isinstance(model.attention, LatentKV) and model.attention.indexer is None,
         "Nemotron-H": model.architecture.startswith("NemotronH"),
         "Kimi": model.architecture.startswith("Kimi"),
@@ -144,11 +144,16 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
     )
     if off:
         return ""
-    seen = not model.multimodal or model.architecture.startswith(rules.prefill_graphs_of_images)
+    seen = not _sees(model) or model.architecture.startswith(rules.prefill_graphs_of_images)
     return "breakable" if seen else ""
 
 
-def _workers_reserved(args: ServerArgs, rules: RuleSet) -> bool:
+def _sees(model: Architecture) -> bool:
+    """Whether the class is one of images, whatever its config has of a vision tower."""
+    return model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
+
+
+def data_parallel_attention(args: ServerArgs, rules: RuleSet) -> bool:
     """Whether data-parallel attention counts, which one worker has switched off only later in a start."""
     return args.enable_dp_attention and (args.dp_size > 1 or rules.single_worker_reserved)
 
@@ -159,7 +164,7 @@ def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
         args.disable_prefill_cuda_graph
         or args.platform != "cuda"
         or args.pp_size > 1
-        or _workers_reserved(args, rules)
+        or data_parallel_attention(args, rules)
         or args.moe_a2a_backend not in (None, "none")
         or args.enable_hierarchical_cache
         or args.cpu_offload_gb > 0

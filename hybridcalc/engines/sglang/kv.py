@@ -308,8 +308,9 @@ def index_price(attention: LatentKV, args: ServerArgs, rules: RuleSet) -> int:
     """Bytes of index keys a token is priced at in a sparse-attention layer, rounded up to whole ones; 0 in others."""
     if attention.indexer is None:
         return 0
-    kpool = attention.indexer.kpool if rules.index_pooled else 1
-    return -(-index_row_bytes(attention.indexer) // kpool) * args.dcp_size
+    if not rules.index_pooled:
+        return index_row_bytes(attention.indexer)
+    return -(-index_row_bytes(attention.indexer) // attention.indexer.kpool) * args.dcp_size
 
 
 def compressed_price(index: CompressedIndex, args: ServerArgs) -> int:
@@ -360,13 +361,11 @@ def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs
         return -(-target * (layers + count * args.dcp_size) // layers) - target
     if not rules.draft_layers_priced:
         return 0
+    if isinstance(model.attention, LatentKV) and model.attention.indexer is not None:
+        index = layers * index_price(model.attention, args, rules)
+        ranks = args.dcp_size if rules.draft_cell_apart else 1  # a draft's rows lie whole on every rank
+        return int((target - index) * count / layers) * ranks + index * count // layers
     if rules.draft_cell_apart:
-        more = args.dcp_size if getattr(model.attention, "indexer", None) is not None else 1
-        if (
-            more > 1
-        ):  # rows of a sparse-attention draft lie whole on every rank; the target's index is priced so already
-            index = layers * index_price(model.attention, args, rules)  # type: ignore[arg-type]
-            return int((target - index) * count / layers) * more + index * count // layers
         return int(target * count / layers)
     return int(target * (1 + count / layers)) - target
 

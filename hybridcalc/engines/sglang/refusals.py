@@ -288,9 +288,12 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
         raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
-    if args.attn_dp_size > 1 and model.architecture.startswith("MiniCPMSALA"):
-        reason = "MiniCPM does not run under data-parallel attention"
-        raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
+    if model.architecture.startswith("MiniCPMSALA"):
+        from hybridcalc.engines.sglang.fraction import data_parallel_attention
+
+        if data_parallel_attention(args, rules):
+            reason = "MiniCPM does not run under data-parallel attention"
+            raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
     if args.dcp_size > 1 and args.platform != "hip" and not rules.dcp_unlimited:
         if args.platform != "cuda":
             reason = f"SGLang {rules.version} runs no context parallelism on {args.platform}"
