@@ -18,6 +18,7 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import ServerArgs, is_set
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.served import data_parallel_attention
 from hybridcalc.engines.sglang.sizes import context_length
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, with_defaults, workspace_share
 
@@ -151,11 +152,6 @@ def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> st
 def _sees(model: Architecture) -> bool:
     """Whether the class is one of images, whatever its config has of a vision tower."""
     return model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
-
-
-def data_parallel_attention(args: ServerArgs, rules: RuleSet) -> bool:
-    """Whether data-parallel attention counts, which one worker has switched off only later in a start."""
-    return args.enable_dp_attention and (args.dp_size > 1 or rules.single_worker_reserved)
 
 
 def _in_pieces(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:

@@ -15,7 +15,7 @@ from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet
-from hybridcalc.engines.sglang.served import check_served
+from hybridcalc.engines.sglang.served import check_served, data_parallel_attention
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
 from hybridcalc.errors import Refusal, ShardingError, Write, with_release
 from hybridcalc.formulas import Strategy
@@ -288,12 +288,9 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
         raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
-    if model.architecture.startswith("MiniCPMSALA"):
-        from hybridcalc.engines.sglang.fraction import data_parallel_attention
-
-        if data_parallel_attention(args, rules):
-            reason = "MiniCPM does not run under data-parallel attention"
-            raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
+    if model.architecture.startswith("MiniCPMSALA") and data_parallel_attention(args, rules):
+        reason = "MiniCPM does not run under data-parallel attention"
+        raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
     if args.dcp_size > 1 and args.platform != "hip" and not rules.dcp_unlimited:
         if args.platform != "cuda":
             reason = f"SGLang {rules.version} runs no context parallelism on {args.platform}"

@@ -1,6 +1,7 @@
-"""Does a release of SGLang serve a model's class?"""
+"""Does a release of SGLang serve a model's class, and does data-parallel attention count there?"""
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import NEW_CLASSES, NEWEST_VERSION, RuleSet
 from hybridcalc.errors import Refusal, with_release
 
@@ -40,3 +41,8 @@ def check_model(rules: RuleSet, architecture: str) -> None:
             fix=with_release(NEWEST_VERSION),
             release=NEWEST_VERSION,
         )
+
+
+def data_parallel_attention(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether data-parallel attention counts, which one worker has switched off only later in a start."""
+    return args.enable_dp_attention and (args.dp_size > 1 or rules.single_worker_reserved)
