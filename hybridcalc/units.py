@@ -149,3 +149,12 @@ def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
     if match is None or match[2].lower() not in units:
         return None
     return Fraction(match[1].replace(",", "").replace("_", "")) * units[match[2].lower()]
+
+
+def is_later(version: str, than: str) -> bool:
+    """Whether a version is later than another; a series (0.33) is not later than a release of it, nor one than it.
+
+    Raises InputError for one that is none.
+    """
+    one, other = version_numbers(version), version_numbers(than)
+    return one[: len(other)] > other[: len(one)]

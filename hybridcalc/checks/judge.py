@@ -22,6 +22,7 @@ from hybridcalc.architecture.presets import (
 from hybridcalc.checks import EXPECT, Checked, Located, Open, Value, judged_rules
 from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain, of_all, of_each
 from hybridcalc.checks.settings import Settings
+from hybridcalc.checks.typed import misnamed_flags, orphaned, retired_names
 from hybridcalc.checks.words import (
     Words,
     environment,
@@ -31,7 +32,6 @@ from hybridcalc.checks.words import (
     read,
     refused,
     sort_out,
-    value_edit,
     values_of,
 )
 from hybridcalc.deployment import Workload
@@ -40,7 +40,6 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, settled
 from hybridcalc.manifests import Deployment
-from hybridcalc.shell import Word
 from hybridcalc.shell.flags import values_after
 
 
@@ -59,9 +58,10 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     if version is not None and engine.knows(version):
         assumed = engine.newer(version)
     model_name, args = read(deployment, engine, words, env, version, findings)
-    findings += _retired(deployment, engine, words)
+    findings += misnamed_flags(deployment, engine, words, version)
+    findings += retired_names(deployment, engine, words, version)
     if deployment.orphan is not None:
-        findings.append(_orphaned(deployment, deployment.orphan))
+        findings.append(orphaned(deployment, deployment.orphan))
     values = tuple(values_of(words))
     variant = next((name for flag, name in engine.variants.items() if flag in words.kept), None)
     model = _model(deployment, engine, words, model_name, settings)
@@ -192,38 +192,6 @@ def _checked(
         tuple(sorted(deployment.launch.assumed)),
         assumed_release,
     )
-
-
-def _retired(deployment: Deployment, engine: Engine, words: Words) -> list[Located]:
-    found = []
-    for word in words.kept:
-        name, equals, _ = word.partition("=")
-        new = engine.retired.get(name)
-        if new is not None:
-            finding = Finding("HC072", "note", f"{name} is an old name of {new}", f"write {new}")
-            edit = None if equals else value_edit(word.place, word.source, name, new)
-            found.append(located_at(finding, word.place, deployment, edit=edit))
-    return found
-
-
-def _orphaned(deployment: Deployment, flag: Word) -> Located:
-    """A line of flags with no backslash before it."""
-    line = flag.place.line - 1
-    while line > 1 and not flag.source.line(line).strip():
-        line -= 1
-    why, fix = f"line {line} does not end in a backslash", f"end line {line} in a backslash"
-    above = flag.source.line(line)
-    if above.lstrip().startswith("#"):
-        why, fix = f"the comment on line {line} ends the one before it", "move the comment above the command"
-    elif re.search(r"\\[ \t]+\Z", above):
-        why, fix = f"blanks follow the backslash of line {line}", f"end line {line} in its backslash"
-    elif re.search(r"\s#", above):
-        why, fix = (
-            f"the comment on line {line} ends it",
-            f"take the comment out of line {line}, and end it in a backslash",
-        )
-    message = f"{printable(flag[:40])} belongs to no command: {why}"
-    return located_at(Finding("HC080", "error", message, fix), flag.place, deployment)
 
 
 _MODEL_NAME = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z][\w.]*(-[\w.]+)+")

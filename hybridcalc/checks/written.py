@@ -1,7 +1,7 @@
 """A deployment file that is about to be written: what `check` will find in it is set aside in the file, with why.
 
-It is read as `check` reads it, with nothing known beside it, then with the GPU, with the length of requests and with
-how many are wanted as well: whoever checks it says one of these. Errors are never set aside.
+It is read as `check` reads it, with nothing known beside it, then with its release, with the GPU, with the length of
+requests and with how many are wanted as well: whoever checks it says one of these. Errors are never set aside.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def written(form: str, launch: Emitted, work: Workload, memory: Memory | None = 
     """
     text, worst = emitted(form, launch), dict[str, Finding]()
     name = "serve.sh" if form == "cmd" else f"{form}.yaml"
-    for settings in _known(launch.seen, memory or Memory(), work):
+    for settings in _known(launch, memory or Memory(), work):
         read = check_file(name, settings, {}, instead=text.encode())
         for found in (item.finding for one in (read.checked if read else ()) for item in one.findings):
             known = worst.get(found.rule)
@@ -36,12 +36,14 @@ def written(form: str, launch: Emitted, work: Workload, memory: Memory | None = 
     return f"{text[:about]}{comment}{text[about:]}", aside
 
 
-def _known(gpu: str | None, memory: Memory, work: Workload) -> Iterator[Settings]:
+def _known(launch: Emitted, memory: Memory, work: Workload) -> Iterator[Settings]:
     """What may be said of a file when it is checked, each time more."""
     yield Settings()
+    of_release = Settings(versions={launch.engine.name: launch.version})
+    yield of_release
     sizes = (memory.weights, memory.rest, memory.available)
     weights, rest, available = (None if size is None else f"{size}GiB" for size in sizes)
-    said = Settings(gpu=gpu, weights=weights, rest=rest, available=available)
+    said = of_release._replace(gpu=launch.seen, weights=weights, rest=rest, available=available)
     yield said
     if work.lengths:
         said = said._replace(lengths=",".join(f"{length}:{count}" for length, count in work.lengths))

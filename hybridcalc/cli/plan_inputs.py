@@ -16,6 +16,7 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
+from hybridcalc.engines.spelling import check_names, old_names
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
 from hybridcalc.shell import ELISIONS
@@ -115,7 +116,8 @@ class Question(NamedTuple):
             from hybridcalc.cli.launch_text import overruled
 
             own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
-        said = (self.assumed, asked.taken, asked.uneven, *own)
+        old = old_names(self.engine, self.launch.words, self.options.get("engine_version"))
+        said = (self.assumed, asked.taken, asked.uneven, *old, *own)
         return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
@@ -141,6 +143,9 @@ class Question(NamedTuple):
     def _read(self, more: Sequence[str]) -> Asked:
         unknown: list[str] = []
         try:
+            if not self.launch.strict and self.launch.command != "compare":
+                line = self.launch.words[: len(self.launch.words) - self.launch.before]
+                check_names(self.engine, line, self.options.get("engine_version"))
             model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
         except InputError as error:
             if self.launch.script is not None:
@@ -293,7 +298,7 @@ def launch_words(
         words = [model_flag, *words]
     said = (word for word in line.words if word not in ELISIONS)
     mounted = str(line.model) if line.model is not None else None
-    return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted, before=len(words))
+    return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted, before=len(words), command=command)
 
 
 def environment_words(words: list[str], known: frozenset[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
@@ -24,6 +24,8 @@ from hybridcalc.bootlog.reader import read_log
 from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.diagnosis.answer import Diagnosis, Seen, finding
 from hybridcalc.diagnosis.names import Hints, hints_of
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.spelling import in_names
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS, format_bytes
 
@@ -196,7 +198,17 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             other = f"the launch line is of {launch.engine}, the log of {boot.engine}"
             answer.find("HC108", other, "this log is of another start")
         answer.findings = list(_no_more_than(answer.findings))
+        _spell(answer)
         yield answer
+
+
+def _spell(answer: Diagnosis) -> None:
+    """Names flags as the release does whose rules are used."""
+    version = getattr(answer.derived, "rules_of_version", "") or None
+    if version is not None:
+        spelt = partial(ENGINES[answer.boot.engine].spelt, version=version)
+        answer.findings = [in_names(found, spelt) for found in answer.findings]
+        answer.suggestions = [in_names(one, spelt) for one in answer.suggestions]
 
 
 def _about(answer: Diagnosis) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES, loaded
+from hybridcalc.engines.spelling import in_names
 from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import CARE, LENGTH, PREFIX, RISKS, WANTED, Finding, Rule, Suggestion, find
 
@@ -103,13 +104,18 @@ class Shown:
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
         known = (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts))
-        found = find(ENGINES[self.engine].rules(), self, known)
-        return found if self.rest.exact else tuple(_over_memory(self.engine, self, finding) for finding in found)
+        found: Iterable[Finding] = find(ENGINES[self.engine].rules(), self, known)
+        found = found if self.rest.exact else (_over_memory(self.engine, self, finding) for finding in found)
+        return tuple(in_names(finding, self._spelt) for finding in found)
 
     @cached_property
     def suggestions(self) -> "tuple[Suggestion, ...]":
         """Flags that serve the workload better, the most gain first."""
-        return cast("tuple[Suggestion, ...]", ENGINES[self.engine].part("suggest").suggest(self))
+        found: Iterable[Suggestion] = ENGINES[self.engine].part("suggest").suggest(self)
+        return tuple(in_names(suggestion, self._spelt) for suggestion in found)
+
+    def _spelt(self, text: str) -> str:
+        return ENGINES[self.engine].spelt(text, cast(Any, self).args.engine_version)
 
     def __repr__(self) -> str:
         said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
@@ -307,15 +313,18 @@ class Decided(NamedTuple):
     waiting: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload) -> Decided:
-    """The refusals and traps that hold whatever the memory. ``unsized`` runs the start-up and raises its Refusal.
+def decide(
+    rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload, spelt: Callable[[str], str] = str
+) -> Decided:
+    """The refusals and traps that hold whatever the memory. ``unsized`` runs the start-up and raises its Refusal;
+    ``spelt`` names flags as the release does.
 
     Raises InputError for what makes no sense.
     """
     try:
         plan = unsized()
     except Refusal as refusal:  # it does not start: no rule is asked of it
-        return Decided(tuple(map(Finding.of, (refusal, *refusal.beside))), ())
+        return Decided(tuple(in_names(Finding.of(each), spelt) for each in (refusal, *refusal.beside)), ())
     figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
     known = {figure for figure, has in figures if has}
     findings, waiting = list[Finding](), list[tuple[str, tuple[str, ...]]]()
@@ -326,7 +335,7 @@ def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload
             waiting.append((rule.id, missing))
         elif needs is not None and rule.check is not None:
             findings += [Finding.made(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
-    return Decided(tuple(findings), tuple(sorted(waiting)))
+    return Decided(tuple(in_names(finding, spelt) for finding in findings), tuple(sorted(waiting)))
 
 
 MOST = 8

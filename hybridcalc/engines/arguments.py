@@ -38,7 +38,7 @@ from typing import (
 )
 
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.units import version_numbers
+from hybridcalc.units import is_later, version_numbers
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
@@ -358,12 +358,3 @@ class Releases(Generic[Rules]):
         if not rules.recorded:
             return rules, f"{self.title} {version}: rules read in its source, not checked by its results"
         return rules, ""
-
-
-def is_later(version: str, than: str) -> bool:
-    """Whether a version is later than another; a series (0.33) is not later than a release of it, nor one than it.
-
-    Raises InputError for one that is none.
-    """
-    one, other = version_numbers(version), version_numbers(than)
-    return one[: len(other)] > other[: len(one)]

@@ -115,7 +115,7 @@ def launch_named(engine: Engine, model: str, given: dict[str, Any]) -> dict[str,
     argv = list(engine.command(model))
     for name, value in given.items():
         for flag in engine.typed(name, given) if value is not None else ():
-            spelling = flag.spellings[0]
+            spelling = engine.spelt(flag.spellings[0], given.get("engine_version"))
             if flag.kind in ("flag", "switch"):
                 off = (f"--no-{spelling.removeprefix('--')}",) if flag.kind == "switch" else ()
                 argv += (spelling,) if value else off

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hybridcalc.engines import ENGINES, loaded, offered
+from hybridcalc.engines.spelling import in_release_names, respelled, rows_of
 from hybridcalc.errors import InputError, Refusal
 
 if TYPE_CHECKING:
@@ -85,10 +86,9 @@ class Engine:
         """The flags of its command line."""
         return cast("FlagTable", self.part("flags").TABLE)
 
-    @property
-    def retired(self) -> Mapping[str, str]:
-        """Old names of flags -> their new ones."""
-        return {}
+    def spelt(self, text: str, version: str | None) -> str:
+        """A text with flags under the names that a release has (of the newest, where none is named)."""
+        return respelled(text, rows_of(self), version or self.newest)
 
     @property
     def environment(self) -> frozenset[str]:
@@ -231,6 +231,7 @@ class Engine:
         """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
         loaded(self.folder).check_together(args)
 
+    @in_release_names
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
         asked = known
@@ -315,12 +316,13 @@ class Engine:
             self.check_ranks(model, args)  # in the order of `plan`
             return found
 
-        return decide(self.rules(), unsized, workload)
+        return decide(self.rules(), unsized, workload, partial(self.spelt, version=args.engine_version))
 
     def release_with(self, model: "Architecture") -> str:
         """The newest release that is known to have the model's class; empty where none is."""
         return ""
 
+    @in_release_names
     def prepare(self, model: "Architecture", args: Any) -> Any:
         """What start-up settles before memory counts. Raises Refusal."""
         return self.part("planner").prepare(model, args)
@@ -370,6 +372,7 @@ class Engine:
 
             weights_part(self, model, args)
 
+    @in_release_names
     def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> "Answer":
         """The whole plan. Raises Refusal for what does not start with the likely memory.
 

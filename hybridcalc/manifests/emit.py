@@ -130,7 +130,10 @@ def of_launch(
     nodes = 1 if gpu is None else nodes_of(engine, args, ranks, find_gpu(gpu).node)
     own = _typed_model(engine, typed)
     words = (*words[: len(_started(engine))], *own, *words[len(engine.command("MODEL")) :]) if own else words
-    version, more = version or engine.release(args.engine_version), tuple(engine.flags.passed_over(typed))
+    version, more = (
+        version or engine.release(args.engine_version),
+        tuple(engine.spelt(str(word), args.engine_version) for word in engine.flags.passed_over(typed)),
+    )
     return Emitted(engine, version, words, launch["env"], ranks, gpu, 1, about, nodes, more)
 
 

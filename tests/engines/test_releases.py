@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import pytest
 import release_tables
 
-from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later, rule_sets
+from hybridcalc.engines.arguments import RECORDED, Change, Releases, rule_sets
 from hybridcalc.engines.sglang.releases import CHANGES as SGLANG_CHANGES
 from hybridcalc.engines.sglang.releases import RELEASES as SGLANG
 from hybridcalc.engines.vllm.releases import CHANGES as VLLM_CHANGES
 from hybridcalc.engines.vllm.releases import RELEASES as VLLM
 from hybridcalc.errors import InputError
-from hybridcalc.units import version_numbers
+from hybridcalc.units import is_later, version_numbers
 
 ENGINES: dict[str, Any] = {"sglang": (SGLANG, SGLANG_CHANGES), "vllm": (VLLM, VLLM_CHANGES)}
 

@@ -365,13 +365,6 @@ class Sglang(Engine):
         found: ServerArgs = super().changed(args, flags)
         return replace(found, max_mamba_cache_size=None) if "--mamba-full-memory-ratio" in flags.split() else found
 
-    @property
-    def retired(self) -> Mapping[str, str]:
-        """As every engine."""
-        from hybridcalc.engines.sglang.flags import RETIRED
-
-        return RETIRED
-
     def remarks(self, args: ServerArgs, known: Memory) -> list[str]:
         """As every engine."""
         said = super().remarks(args, known)

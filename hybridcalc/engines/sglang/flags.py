@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.sglang import KNOWN_ENVIRONMENT, ServerArgs
+from hybridcalc.engines.spelling import Renamed
 from hybridcalc.errors import InputError
 from hybridcalc.formulas import STRATEGIES
 from hybridcalc.shell.flags import WEIGHTS_ELSEWHERE, Flag, FlagTable, among, environment, multiples
@@ -81,7 +82,7 @@ FLAGS = (
     Flag("speculative_eagle_topk", ("--speculative-eagle-topk",), "int", 1, MOST_DRAFTS),
     Flag("speculative_draft_model_path", ("--speculative-draft-model-path", "--speculative-draft-model"), "str"),
     Flag("enable_linear_replayssm", ("--enable-linear-replayssm",), "flag"),
-    Flag("enable_linear_replayssm_spec", ("--enable-linear-replayssm-spec",), "flag"),
+    Flag("enable_linear_replayssm_spec", ("--enable-linear-replayssm-spec", "--enable-gdn-replayssm-spec"), "flag"),
     Flag("linear_replayssm_cache_len", ("--linear-replayssm-cache-len",), "int", 1, 2**20),
     Flag("disaggregation_mode", ("--disaggregation-mode",), "str", choices=("null", "prefill", "decode")),
     Flag("disaggregation_decode_extra_slots", ("--disaggregation-decode-extra-slots",), "int", 0, MOST_SLOTS),
@@ -124,13 +125,21 @@ ELSEWHERE = (
 )
 """Arguments that SGLang reads from elsewhere than its command line, under the names that hybridcalc gives them."""
 
-RETIRED = {
-    "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",
-    "--nsa-prefill-backend": "--dsa-prefill-backend",
-    "--nsa-decode-backend": "--dsa-decode-backend",
-    "--enable-gdn-replayssm-spec": "--enable-linear-replayssm-spec",
-}
-"""Names that releases before retired -> what took their place."""
+RENAMED = (
+    Renamed("--mamba-scheduler-strategy", "--mamba-radix-cache-strategy", "0.5.14", "0.5.19"),
+    Renamed("--nsa-prefill-backend", "--dsa-prefill-backend", "0.5.13", "0.5.19"),
+    Renamed("--nsa-decode-backend", "--dsa-decode-backend", "0.5.13", "0.5.19"),
+    Renamed("--enable-gdn-replayssm-spec", "--enable-linear-replayssm-spec", "0.5.17", "0.5.19", "0.5.16"),
+    Renamed("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode", "0.5.14", "0.5.19"),
+    Renamed("--cuda-graph-bs", "--cuda-graph-bs-decode", "0.5.14", "0.5.19"),
+    Renamed("--piecewise-cuda-graph-max-tokens", "--cuda-graph-max-bs-prefill", "0.5.14", "0.5.19"),
+    Renamed("--piecewise-cuda-graph-tokens", "--cuda-graph-bs-prefill", "0.5.14", "0.5.19"),
+    Renamed("--stream-output", "--incremental-streaming-output", "0.5.10", "0.5.19"),
+    Renamed("--speculative-dflash-draft-window-size", "--speculative-draft-window-size", "0.5.12", "0.5.19", "0.5.11"),
+    Renamed("--enable-deepep-waterfill", "--enable-waterfill", "0.5.16", "0.5.15", "0.5.12"),
+    Renamed("--enable-hierarchical-cache", "--enable-hicache", "0.5.23", retiring=False),
+)
+"""Source: SGLang server_args.py, and arg_groups/fields/ from 0.5.20 on, where the deprecated names are gone."""
 
 FLAG_FILES = ("--config", "--disagg-config")
 """Flags whose file holds more flags: SGLang's own and Dynamo's. Without it the command is not the whole answer."""
@@ -177,7 +186,7 @@ _OTHER = """
     enable-encoder-swa-bounded-replay enable-ep-moe enable-eplb enable-expert-distribution-metrics
     enable-flashinfer-allreduce-fusion enable-flashinfer-cutedsl-moe enable-flashinfer-cutlass-moe
     enable-flashinfer-mxfp4-moe enable-flashinfer-trtllm-moe enable-flexkv enable-forward-pass-metrics
-    enable-fp32-lm-head enable-fused-moe-sum-all-reduce enable-fused-qk-norm-rope enable-gdn-replayssm-spec
+    enable-fp32-lm-head enable-fused-moe-sum-all-reduce enable-fused-qk-norm-rope
     enable-hisparse enable-http-worker-reuseport enable-http2 enable-kv-cache-sharding enable-layernorm-sp
     enable-layerwise-nvtx-marker enable-lean-attention enable-linker-mla-dedup enable-lora enable-lora-overlap-loading
     enable-mamba-cache-stochastic-rounding enable-megamoe-for-layernorm-sp enable-memory-saver enable-metrics

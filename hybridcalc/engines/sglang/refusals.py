@@ -1,7 +1,7 @@
 """What does SGLang refuse of flags that it takes one by one, and of pools once they are sized?
 
 Strategies of the radix cache (no_buffer, extra buffers), what int8 checkpoints and unified memory do not run beside,
-dtypes of KV, flags and values that a release does not have (names that changed, flags.py `RETIRED`, count from their
+dtypes of KV, flags and values that a release does not have (names that changed, flags.py `RENAMED`, count from their
 first name on); ReplaySSM has replay.py. Every refusal carries its stage, the rule that docs/rules.md explains, and
 what to write.
 Mirrors server_args.py, arg_groups/choices.py, mamba_hook.py, attention_hook.py, kv_cache_hook.py, fields/ and
@@ -11,7 +11,6 @@ mem_cache/memory_pool.py (0.5.23; what a release lacks: 0.5.9 to 0.5.23).
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
-from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet
@@ -19,7 +18,7 @@ from hybridcalc.engines.sglang.served import check_served, data_parallel_attenti
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
 from hybridcalc.errors import Refusal, ShardingError, Write, with_release
 from hybridcalc.formulas import Strategy
-from hybridcalc.units import rounded_up
+from hybridcalc.units import is_later, rounded_up
 
 FIXED_CHUNKS = {
     "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from hybridcalc.engines.arguments import RECORDED, Change, Releases, is_later
+from hybridcalc.engines.arguments import RECORDED, Change, Releases
+from hybridcalc.units import is_later
 
 QWEN = frozenset({
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",

@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import plain
-from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule, splits_vocabulary
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
 from hybridcalc.formulas import divisors
+from hybridcalc.units import is_later
 
 MOST_DRAFTS = 1024
 MOST_RANKS_TRIED = 128

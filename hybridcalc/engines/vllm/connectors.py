@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV
-from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.layers import PURE_STATE_LAYOUTS, Backend
 from hybridcalc.engines.vllm.releases import RuleSet
+from hybridcalc.units import is_later
 
 MOST_CONNECTORS = 64
 MULTI, OFFLOADING, SIMPLE_OFFLOADING = "MultiConnector", "OffloadingConnector", "SimpleCPUOffloadConnector"

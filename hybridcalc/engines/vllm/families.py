@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.families import rule_for, shard_groups
-from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal, ShardingError, with_release
 from hybridcalc.formulas import blocks_for
+from hybridcalc.units import is_later
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.families.gdn import GatedDeltaNet

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybridcalc.engines.spelling import Renamed
 from hybridcalc.engines.vllm import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import (
@@ -96,6 +97,14 @@ ELSEWHERE = (
 """Arguments that vLLM reads from elsewhere than its command line, under the names that hybridcalc gives them, and what
 others are once the command line is read.
 """
+
+RENAMED = (
+    Renamed("--speculative-config", "-sc", "0.19.0", retiring=False),
+    Renamed("--speculative-config.method", "--spec-method", "0.22.0", retiring=False),
+    Renamed("--speculative-config.num_speculative_tokens", "--spec-tokens", "0.22.0", retiring=False),
+    Renamed("--gpu-memory-utilization", "--device-memory-utilization", "0.31.0", retiring=False),
+)
+"""Source: vLLM engine/arg_utils.py of 0.18 to 0.33."""
 
 FLAG_FILES = ("--config",)
 """Flags whose file holds more flags. Without it the command is not the whole answer."""

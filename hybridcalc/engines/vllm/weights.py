@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.tensors import Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters
-from hybridcalc.engines.arguments import is_later
 from hybridcalc.engines.placement import (
     Extra,
     Placement,
@@ -29,6 +28,7 @@ from hybridcalc.engines.placement import (
     stages_of,
 )
 from hybridcalc.engines.vllm import EngineArgs
+from hybridcalc.units import is_later
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme

@@ -1,0 +1,157 @@
+"""Under which name does a release take a flag? `Renamed` is a row a name; an engine's rows are `RENAMED` in its flags.
+
+Everything here says flags as the newest release calls them. What is said or written of another release goes through
+`respelled`, and what is typed for one through `check`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial, wraps
+from typing import Any, NamedTuple, TypeVar
+
+from hybridcalc.errors import InputError, MisspeltFlag, Refusal, Write, WriteAll, with_release
+from hybridcalc.findings import Finding, Suggestion
+from hybridcalc.units import is_later
+
+
+class Renamed(NamedTuple):
+    """``new`` is a flag's name from release ``since`` on, and ``old`` up to ``until`` (empty: in all that are known).
+
+    ``old`` is empty of a flag that releases before ``since`` do not have under any name. ``first`` is the first release
+    that has ``old``, where the oldest known does not. ``retiring``: the engine calls ``old`` deprecated.
+    """
+
+    old: str
+    new: str
+    since: str
+    until: str = ""
+    first: str = ""
+    retiring: bool = True
+
+    @property
+    def said(self) -> str:
+        """That the old name is one, in words."""
+        until = f", {self.until} the last with both" if self.until else ""
+        return f"{self.old} is an old name of {self.new}: {self.since} is the first release with both{until}"
+
+    def has_new(self, version: str) -> bool:
+        """Whether a release has the new name."""
+        return not is_later(self.since, version)
+
+    def has_old(self, version: str) -> bool:
+        """Whether a release has the old name."""
+        gone = bool(self.until) and is_later(version, self.until)
+        return bool(self.old) and not gone and not (self.first and is_later(self.first, version))
+
+
+Rows = tuple[Renamed, ...]
+
+
+def rows_of(engine: Any) -> Rows:
+    """What releases of an engine call otherwise."""
+    return getattr(engine.part("flags"), "RENAMED", ())
+
+
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+@lru_cache(maxsize=64)
+def _names(rows: Rows, version: str) -> dict[str, str]:
+    """The names that a release lacks -> its own ones."""
+    to_old = {row.new: row.old for row in rows if row.has_old(version) and not row.has_new(version)}
+    return to_old | {row.old: row.new for row in rows if row.has_new(version) and row.old and not row.has_old(version)}
+
+
+def respelled(text: str, rows: Rows, version: str) -> str:
+    """The text with each flag under the name that the release has; a fix that is flags stays one."""
+    names = _names(rows, version)
+    if not names or not any(name in text for name in names):
+        return text
+
+    def own(found: re.Match[str]) -> str:
+        return names.get(found[0], found[0])
+
+    if isinstance(text, Write):
+        return Write(_FLAG.sub(own, text.flag), text.value, _FLAG.sub(own, text.more))
+    if isinstance(text, WriteAll):
+        return WriteAll(_FLAG.sub(own, text.sets), _FLAG.sub(own, text.more))
+    return _FLAG.sub(own, text)
+
+
+Said = TypeVar("Said", Finding, Suggestion, Refusal)
+
+
+def in_names(thing: Said, spelt: Callable[[str], str]) -> Said:
+    """A finding, a suggestion or a refusal in the names of a release (``spelt``)."""
+    if isinstance(thing, Finding):
+        mend = None if thing.mend is None else (spelt(thing.mend[0]), thing.mend[1])
+        return thing._replace(message=spelt(thing.message), fix=spelt(thing.fix), flag=spelt(thing.flag), mend=mend)
+    if isinstance(thing, Suggestion):
+        return thing._replace(flags=spelt(thing.flags), why=spelt(thing.why))
+    thing.message, thing.reason, thing.fix = spelt(thing.message), spelt(thing.reason), spelt(thing.fix)
+    thing.beside = tuple(in_names(each, spelt) for each in thing.beside)
+    return thing
+
+
+Result = TypeVar("Result")
+Method = Callable[..., Result]
+
+
+def in_release_names(method: Method[Result]) -> Method[Result]:
+    """A method of an engine, of a model and arguments: what it refuses, in the names that their release has."""
+
+    @wraps(method)
+    def named(self: Any, model: Any, args: Any, *more: Any, **also: Any) -> Result:
+        try:
+            return method(self, model, args, *more, **also)
+        except Refusal as refusal:
+            in_names(refusal, partial(self.spelt, version=args.engine_version))
+            raise
+
+    return named
+
+
+def misnamed(engine: Any, words: Iterable[str], version: str | None) -> Iterator[InputError]:
+    """What is wrong with flags that are typed under a name that the release lacks: MisspeltFlag, with the name that it
+    has, where it has one. Nothing of a release that is not named or not known.
+    """
+    if version is None or not engine.knows(version):
+        return
+    typed = {engine.flags.spelling(word.partition("=")[0]): word.partition("=")[0] for word in words}
+    for row in rows_of(engine):
+        for name, has, other, has_other, first in (
+            (row.new, row.has_new, row.old, row.has_old, row.since),
+            (row.old, row.has_old, row.new, row.has_new, row.first),
+        ):
+            if name not in typed or has(version):
+                continue
+            lacks, flag = f"{engine.title} {version} has no {name}", typed[name]
+            if has_other(version):
+                yield MisspeltFlag(f"{lacks}: its name there is {other}", instead=other, flag=flag)
+            else:
+                later = f"{lacks} yet: the first release that has it is {first}"
+                yield InputError(later, fix=f"leave it out, or {with_release(first)}", flag=flag)
+
+
+def check_names(engine: Any, words: Iterable[str], version: str | None) -> None:
+    """Raise the first of those."""
+    for error in misnamed(engine, words, version):
+        raise error
+
+
+def retired(name: str, engine: Any, version: str | None) -> Renamed | None:
+    """The row of a name that is retired; None for any other. A release that is named has both names of it."""
+    return next(
+        (
+            row
+            for row in rows_of(engine)
+            if row.old == name and row.retiring and (version is None or (row.has_new(version) and row.has_old(version)))
+        ),
+        None,
+    )
+
+
+def old_names(engine: Any, words: Iterable[str], version: str | None) -> list[str]:
+    """What is said of words that are retired names."""
+    rows = (retired(word.partition("=")[0], engine, version) for word in words)
+    return list(dict.fromkeys(row.said for row in rows if row is not None))
