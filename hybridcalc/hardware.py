@@ -93,6 +93,13 @@ def shipped_gpus() -> dict[str, dict[str, Any]]:
     return loaded
 
 
+@cache
+def kinds_of_gpus() -> tuple[Gpu, ...]:
+    """A GPU of NVIDIA's of each compute capability, and of less and of more than the 70 GiB that engines tell apart."""
+    found = {(gpu.capability, gpu.gib < 70): gpu for gpu in map(find_gpu, shipped_gpus()) if gpu.capability}
+    return tuple(found.values())
+
+
 def find_gpu(name_or_size: str) -> Gpu:
     """A GPU by the name, an alias or a label of its preset, or by its size, or several as 8xh200. Raises InputError
     with the nearest names.

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import GPU, Memory, Workload
+from hybridcalc.engines.answer import Decided
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.findings import MEMORY, WANTED, Finding, Rule
+from hybridcalc.hardware import kinds_of_gpus
 from hybridcalc.units import GIB, parse_bytes
 
 if TYPE_CHECKING:
@@ -75,10 +77,11 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     if card is not None:  # ranks are held against their number where the files say how many nodes there are
         card = card._replace(cards=None)
     args = engine.with_options(args, {"gpu": card})
-    decided = engine.decide(model, args, workload)
-    refusing = next((finding.rule for finding in decided.findings if finding.rule in engine.refusals()), None)
-    if refusing is not None:
-        return Answered(decided.findings, _behind(refusing), refused=True)
+    decided, open_rules = engine.decide(model, args, workload), frozenset[str]()
+    if card is None and decided.findings:
+        decided, open_rules = _of_any_gpu(engine, model, args, workload, decided)
+    if decided.refused:
+        return Answered(decided.findings, _behind(decided.findings[0].rule), refused=True)
     try:
         plan = engine.plan(model, args, engine.memory(model, args, _memory(known, card)), workload)
     except MemoryUnknown as unknown:
@@ -88,11 +91,39 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
         return Answered(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
     except Refusal as refusal:
         said = Finding.of(refusal)
+        if said.rule in open_rules:
+            return Answered(decided.findings, (("all", (GPU,)),), missing=(GPU,))
         again = any(finding.rule == said.rule for finding in decided.findings)
         return Answered((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
     told = {finding.rule for finding in decided.findings}
     more = (finding for finding in plan.findings if finding.rule not in told)
     return Answered((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
+
+
+def _of_any_gpu(
+    engine: Engine, model: Architecture, args: Any, workload: Workload, decided: Decided
+) -> tuple[Decided, frozenset[str]]:
+    """What flags decide on whichever GPU, where none is known; and the rules that wait for it, as some GPUs break them
+    and others do not.
+    """
+    on_each = [engine.decide(model, engine.with_options(args, {"gpu": card}), workload) for card in kinds_of_gpus()]
+    starts = [each for each in on_each if not each.refused]
+    open_rules = frozenset(
+        finding.rule
+        for finding in decided.findings
+        if any(all(finding.rule != other.rule for other in each.findings) for each in starts)
+    )
+    if not open_rules:
+        return decided, open_rules
+    known = starts[0] if decided.refused else decided  # what else is to be said of it
+    kept = tuple(
+        finding
+        for finding in known.findings
+        if finding.rule not in open_rules
+        and all(any(finding.rule == other.rule for other in each.findings) for each in starts)
+    )
+    waiting = {**dict(known.waiting), **dict.fromkeys(sorted(open_rules), (GPU,))}
+    return Decided(kept, tuple(sorted(waiting.items()))), open_rules
 
 
 def card_of(name: str | None) -> "Gpu | None":

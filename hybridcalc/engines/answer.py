@@ -307,10 +307,11 @@ class Documented(Answer, Protocol):
 
 
 class Decided(NamedTuple):
-    """What is certain: findings, and for every rule that is not judged the figures it needs."""
+    """What is certain: findings, and for every rule that is not judged the figures it needs; or what is ``refused``."""
 
     findings: tuple[Finding, ...]
     waiting: tuple[tuple[str, tuple[str, ...]], ...]
+    refused: bool = False
 
 
 def decide(
@@ -324,7 +325,9 @@ def decide(
     try:
         plan = unsized()
     except Refusal as refusal:  # it does not start: no rule is asked of it
-        return Decided(tuple(in_names(Finding.of(each), spelt) for each in (refusal, *refusal.beside)), ())
+        return Decided(
+            tuple(in_names(Finding.of(each), spelt) for each in (refusal, *refusal.beside)), (), refused=True
+        )
     figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
     known = {figure for figure, has in figures if has}
     findings, waiting = list[Finding](), list[tuple[str, tuple[str, ...]]]()

@@ -146,7 +146,15 @@ def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
     model = model_field(fields) or model_near(holder, way)
     if model is None and name in ENGINES and not sizing_fields(fields, engine):
         return None  # a section that is about the engine: how it is traced, where its image is
-    return way.deployment(Launch(engine, tuple(words), {}, key.source.place(key.begin, key.end), model=model), "values")
+    env = {
+        name: setting
+        for mapping in way.mappings
+        for name, setting, _ in declared(mapping.get(f"{key.value}_environment"))  # of a role, as srt-slurm has them
+        if setting is not None
+    }
+    return way.deployment(
+        Launch(engine, tuple(words), env, key.source.place(key.begin, key.end), model=model), "values"
+    )
 
 
 def model_near(holder: Fields, way: Way | None = None) -> Word | None:

@@ -76,9 +76,10 @@ def _labels(mapping: Fields) -> Iterator[str]:
     if isinstance(inner, Scalar):
         kind = inner.value.partition(":")[0]
         yield "A100-40GB" if kind == "A100" else kind  # as SkyPilot names the smaller one
-    for name in ("accelerator_type", "acceleratorType", "acceleratorModel", "gpuType", "gpu_type", "instanceType"):
-        if mapping.get(name) is not None:
-            yield mapping.string(name)
+    for holder in (mapping, mapping.mapping("resources")):  # the latter of recipes for Slurm
+        for name in ("accelerator_type", "acceleratorType", "acceleratorModel", "gpuType", "gpu_type", "instanceType"):
+            if holder is not None and holder.get(name) is not None:
+                yield holder.string(name)
     required = mapping.mapping("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     for term in required.items("nodeSelectorTerms") if required is not None else ():
         for expression in term.items("matchExpressions") if isinstance(term, Fields) else ():

@@ -79,8 +79,13 @@ class Way(NamedTuple):
 
 
 def image_of(mapping: Fields) -> str:
-    """The image that a mapping names: a text (with its place), or a repository and its tag as charts write them."""
-    image = next((value for name in IMAGES if (value := mapping.get(name)) is not None), None)
+    """The image that a mapping names: a text (with its place), or a repository and its tag as charts write them;
+    of a recipe for Slurm (srt-slurm), the container of its model.
+    """
+    recipe = (mapping.scalar("identity", "container", "image"), mapping.scalar("model", "container"))
+    image = next(
+        (value for name in IMAGES if (value := mapping.get(name)) is not None), next(filter(None, recipe), None)
+    )
     if isinstance(image, Scalar):
         return image.word()
     holder = image if isinstance(image, Fields) else mapping

@@ -241,3 +241,54 @@ def test_a_copy_is_to_run_as_many_as_its_own_limit_lets_in(tmp_path: Path) -> No
         (checked,) = present(check_file(str(tmp_path / "compose.yaml"), settings, {})).checked
         (found,) = [item.finding for item in checked.findings if item.finding.rule == "HC002"]
         assert wanted in found.message
+
+
+def test_a_rule_that_depends_on_the_gpu_waits_for_it(tmp_path: Path) -> None:
+    """FLASHINFER_MLA runs on compute capability 10.x alone: an error on an H100, nothing on a B200, and not known where
+    no GPU is; what holds on every GPU is said.
+    """
+    text = "vllm serve moonshotai/Kimi-K3 -tp 16 -dcp 16 --kv-cache-dtype fp8 --attention-backend FLASHINFER_MLA\n"
+    assert "HC047" in {item.finding.rule for item in check(tmp_path, text, gpu="h100").findings}
+    assert "HC047" not in {item.finding.rule for item in check(tmp_path, text, gpu="b200").findings}
+    unknown = check(tmp_path, text)
+    assert [item.finding.rule for item in unknown.findings] == ["HC058"]
+    assert ("HC047", ("the GPU",)) in unknown.waiting
+    for gpu in (None, "h100", "b200"):
+        refused = check(tmp_path, text.replace("-dcp 16", "-dcp 16 --mamba-ssm-cache-dtype int8"), gpu=gpu)
+        assert "HC071" in {item.finding.rule for item in refused.findings}
+
+
+RECIPE = """\
+model: {{path: qwen3.5-fp8, container: "{image}"}}
+resources: {{gpu_type: gb300, gpus_per_node: 4}}
+backend:
+  type: sglang
+  decode_environment: {{SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK: "1"}}
+  sglang_config:
+    prefill: &role
+      served-model-name: Qwen/Qwen3.5-397B-A17B-FP8
+      model-path: /model/
+      tensor-parallel-size: 4
+      disaggregation-mode: prefill
+    decode:
+      served-model-name: Qwen/Qwen3.5-397B-A17B-FP8
+      model-path: /model/
+      tensor-parallel-size: 4
+      disaggregation-mode: decode
+"""
+
+
+def test_a_recipe_for_slurm_says_gpu_and_release(tmp_path: Path) -> None:
+    """srt-slurm: resources.gpu_type, and the tag of model.container, hold for prefill and decode servers alike."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE.format(image="lmsysorg/sglang:v0.5.11-cu130"))
+    result = check_file(str(path), Settings(), {})
+    assert result is not None
+    prefill, decode = result.checked
+    assert {(one.gpu, one.version, one.model_preset) for one in (prefill, decode)} == {
+        ("gb300", "0.5.11", "qwen3.5-397b-a17b")
+    }
+    assert decode.env == (("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "1"),)
+    assert prefill.env == ()
+    path.write_text(RECIPE.format(image="lmsysorg/sglang:nightly-dev-cu13"))
+    assert "0.5.23 is assumed" in check_file(str(path), Settings(), {}).checked[0].assumed_release  # type: ignore[union-attr]

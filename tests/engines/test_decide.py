@@ -143,4 +143,4 @@ def test_a_launch_that_does_not_start_is_refused_and_nothing_else_is_asked() -> 
     def unsized() -> None:
         raise Refusal("no such pool", stage="strategy", rule="T1", fix="leave it out")
 
-    assert decide(TOY, unsized, Workload()) == ((Finding("T1", "error", "no such pool", "leave it out"),), ())
+    assert decide(TOY, unsized, Workload()) == ((Finding("T1", "error", "no such pool", "leave it out"),), (), True)

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import plan, run
+from judged import check as check_text
+from judged import found
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.spelling import check_names, respelled, rows_of
 from hybridcalc.errors import InputError, MisspeltFlag, Write, WriteAll
-from tests.checks.judged import check as check_text
-from tests.checks.judged import found
-from tests.command_line import plan, run
 
 SGLANG, VLLM = ENGINES["sglang"], ENGINES["vllm"]
 OLD, NEW = "--mamba-scheduler-strategy", "--mamba-radix-cache-strategy"
