@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,4 +184,51 @@ def test_windows_on_flashinfer_are_said_not_to_be_counted(tmp_path: Path) -> Non
     """Its kernels take blocks of fixed sizes, of which windows have the largest."""
     args = windowed(tmp_path, gpu_capability="10.0")
     made = plan(load_model("qwen3.5-27b"), args, available_bytes=40 * GIB)
+    assert any("no KV of the draft model is counted" in found.message for found in made.findings)
+
+
+def dflash(folder: Path, *, heads: int, dim: int, dcp: int, version: str = "0.33.0", **config: Any) -> EngineArgs:
+    """Qwen3-Next on 8 ranks with a DFLASH draft of five layers, whose ranks share out the context."""
+    args = drafting(
+        folder, layers=5, heads=heads, dim=dim, tp=8, decode_context_parallel_size=dcp, engine_version=version
+    )
+    file = next(folder.glob("*/config.json"))
+    own = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "num_target_layers": 48, **config}
+    file.write_text(json.dumps(json.loads(file.read_text()) | own))
+    return replace(args, speculative_config={**(args.speculative_config or {}), "method": "dflash"})
+
+
+MIXED = {"layer_types": ["sliding_attention"] * 4 + ["full_attention"], "sliding_window": 2048}
+
+
+@pytest.mark.parametrize(
+    ("heads", "dim", "dcp", "config", "sizes", "blocks", "per_block"),
+    [
+        (8, 128, 2, {}, [12, 12, 12, 12, 5], [6, 6, 6, 86, 171], 2359296),
+        (2, 256, 4, {}, [5] * 4 + [4] * 7 + [5], [6] * 8 + [43] * 3 + [171], 983040),
+        (8, 128, 2, MIXED, [12, 12, 12, 12, 4, 1], [6, 6, 6, 86, 55, 171], 2359296),
+    ],
+)
+def test_every_rank_keeps_a_dflash_draft_whole(
+    tmp_path: Path, heads: int, dim: int, dcp: int, config: dict[str, Any], sizes: list[int], blocks: list[int],
+    per_block: int,
+) -> None:  # fmt: skip
+    """As vLLM 0.33.0's own classes plan Qwen3-Next: groups, blocks of a request of 32,768 tokens, bytes of a block."""
+    args = replace(dflash(tmp_path, heads=heads, dim=dim, dcp=dcp, **config), max_num_batched_tokens=4096)
+    ready = prepare(load_model("qwen3-next-80b-a3b"), args)
+    assert [group.layers for group in ready.groups] == sizes
+    assert [blocks_held(group, 32768, ready.held) for group in ready.groups] == blocks
+    assert (ready.bytes_per_block, ready.layout[0]) == (per_block, "B" if dim == 128 else "L")
+
+
+def test_ranks_shared_out_a_dflash_draft_before(tmp_path: Path) -> None:
+    """0.30 and before: half of the tokens on each of two ranks, in pages as large as the model's."""
+    ready = prepare(load_model("qwen3-next-80b-a3b"), dflash(tmp_path, heads=8, dim=128, dcp=2, version="0.29.0"))
+    own = next(group for group in ready.groups if group.kind == "draft model")
+    assert (own.copied, own.block, blocks_held(own, 32768, ready.held)) == (False, 288, 57)
+
+
+def test_windows_that_a_dflash_draft_names_in_its_own_fields_are_not_counted(tmp_path: Path) -> None:
+    args = dflash(tmp_path, heads=8, dim=128, dcp=2, dflash_config={"use_swa": True, "swa_window_size": 512})
+    made = plan(load_model("qwen3-next-80b-a3b"), args, available_bytes=40 * GIB)
     assert any("no KV of the draft model is counted" in found.message for found in made.findings)

@@ -54,7 +54,7 @@ FROM_ON = {
     "retention_checked": "0.29.0", "layouts_refused": "0.29.0", "recovers_kda": "0.29.0", "runner_v2": "0.29.0",
     "layout_line": "0.29.0", "group_lines": "0.30.0", "kda_dtype_obeyed": "0.30.0", "replays_flashinfer": "0.30.0",
     "windows_retain_drafts": "0.28.0", "all_groups_checked": "0.19.0", "nvfp4_taken": "0.21.0",
-    "latent_triton_graphs": "0.22.0",
+    "latent_triton_graphs": "0.22.0", "drafts_copied": "0.31.0", "graphs_uncompiled": "0.30.0",
     "compressed_fp8": "0.31.0", "index_packed": "0.32.0", "sparse_fp8_default": "0.33.0",
     "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "single_unit_checked": "0.32.0",
     "replays_drafts": "0.32.0", "checkpoint_grid": "0.33.0", "gb10_is_small": "0.33.0",

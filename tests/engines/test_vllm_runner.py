@@ -328,3 +328,26 @@ def test_the_oldest_release_checks_the_blocks_of_the_first_group_alone() -> None
     assert size(old, room).blocks == 2 < old.blocks_at(8192)
     with pytest.raises(Refusal, match="2 are free"):
         size(later, room)
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "checked"),
+    [
+        ("0.29.0", {"mode": 0}, False),
+        ("0.29.0", {"mode": 3}, True),
+        ("0.29.0", {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}, True),
+        ("0.30.0", {"mode": 0}, True),
+        ("0.30.0", {"mode": 0, "cudagraph_mode": "PIECEWISE"}, False),
+    ],
+)
+def test_graphs_of_a_model_that_is_not_compiled(version: str, asked: dict[str, Any], checked: bool) -> None:
+    """None up to 0.29, those of decoding after it, where graphs in pieces are not asked for alone."""
+    assert started(NANO, engine_version=version, compilation_config=asked).seqs_checked is checked
+
+
+def test_overrides_beside_the_text_config_change_nothing() -> None:
+    """Qwen3.5 reads its text_config."""
+    short = {"max_position_embeddings": 4096}
+    assert started("qwen3.5-27b", hf_overrides=short).length == 8192
+    with pytest.raises(Refusal, match="beyond the model's own 4,096"):
+        started("qwen3.5-27b", hf_overrides={"text_config": short})

@@ -258,16 +258,16 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 @pytest.mark.parametrize(
     ("overrides", "longest"),
     [
-        ({"max_position_embeddings": 500_000}, 500_000),
+        ({"max_position_embeddings": 500_000}, 262_144),
         ({"text_config": {"max_position_embeddings": 500_000}}, 500_000),
         ({"text_config": {"rope_parameters": YARN}}, 1_048_576),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2}}, 524_288),
+        ({"text_config": {"rope_scaling": {"rope_type": "linear", "factor": 2}}}, 524_288),
         ({"max_position_embeddings": "x"}, 262_144),
         ({"architectures": ["X"]}, 262_144),
     ],
 )
 def test_overrides_of_the_config_say_how_long_a_sequence_may_be(overrides: dict[str, Any], longest: int) -> None:
-    """Qwen3.5's own limit is 262,144."""
+    """Qwen3.5's own limit is 262,144; its class reads the text_config alone, as the engine's configuration says."""
     given: dict[str, Any] = {"model": "qwen3.5-27b", "hf_overrides": overrides}
     assert planned(**given, max_model_len=longest, gib=80.0).max_model_len == longest
     with pytest.raises(Refusal, match=f"beyond the model's own {longest:,}"):

@@ -277,7 +277,7 @@ def check_configuration(
         raise _refusal(
             "HC049",
             "--mamba-block-size needs prefix caching",
-            "leave it out, or --enable-prefix-caching",
+            "leave it out, or add --enable-prefix-caching",
             "--mamba-block-size",
         )
     if caching and model.state is not None and args.enable_chunked_prefill is False:
@@ -346,8 +346,11 @@ def model_length(model: Architecture, args: EngineArgs) -> int:
 
 
 def with_overrides(model: Architecture, args: EngineArgs) -> Architecture:
-    """A model with the context that --hf-overrides name; the rest of them changes nothing here."""
-    if not args.hf_overrides:
+    """A model with the context that --hf-overrides name; the rest of them changes nothing here, nor do fields beside
+    the ``text_config`` that a multimodal class reads.
+    """
+    nested = model.architecture.endswith("ForConditionalGeneration")
+    if not args.hf_overrides or (nested and "text_config" not in args.hf_overrides):
         return model
     from hybridcalc.architecture.config_json import context_of
 

@@ -54,7 +54,7 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     blocks = sum(blocks_held(group, 1, ready.held) for group in states)
     per_token = sum(
         (
-            Fraction(ready.bytes_per_block, group.block * ready.held.dcp)
+            Fraction(ready.bytes_per_block, group.span(ready.held.dcp))
             for group in ready.groups
             if group.kind in (FULL, DRAFT)
         ),

@@ -247,7 +247,7 @@ WHOLE = (*STATES, TAIL)
 
 class Group(NamedTuple):
     """Layers that share a block table: what they keep, how many they are, the tokens of one block, the bytes that a
-    layer has in it, and in how many caches.
+    layer has in it, and in how many caches; ``copied``: every rank of context parallelism keeps all of it.
     """
 
     kind: str
@@ -255,6 +255,7 @@ class Group(NamedTuple):
     block: int
     page: int = 0
     caches: int = 1
+    copied: bool = False
 
     @property
     def bytes(self) -> int:
@@ -273,7 +274,7 @@ class Group(NamedTuple):
 
     def span(self, dcp: int) -> int:
         """Tokens that a block stands for, on all ranks of context parallelism."""
-        return self.block * dcp if self.kind in SHARED_OUT else self.block
+        return self.block * dcp if self.kind in SHARED_OUT and not self.copied else self.block
 
 
 class Padding(NamedTuple):
@@ -338,7 +339,7 @@ def blocks_held(group: Group, length: int, held: Residency) -> int:
     if group.kind in WINDOWS:
         behind = held.window_of(group.kind) - 1 + held.retained
         return blocks_for(min(behind + held.in_flight_tokens, length), group.block) + 1
-    return blocks_for(blocks_for(length, held.dcp), group.block)
+    return blocks_for(blocks_for(length, 1 if group.copied else held.dcp), group.block)
 
 
 def table_row(group: Group, length: int, held: Residency) -> int:

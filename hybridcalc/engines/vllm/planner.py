@@ -180,7 +180,9 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     elif args.draft_path is not None:
         from hybridcalc.engines.vllm import drafts
 
-        whole, paddings, pages = drafts.groups_of(model, args, rules, layers, pages, page, model_dtype, backend)
+        whole, paddings, pages, layout = drafts.groups_of(
+            model, args, rules, layers, pages, page, model_dtype, backend, layout
+        )
         draft_window = drafts.window_of(args)
     else:
         whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page, alone=alone)
@@ -426,7 +428,7 @@ def _check_retention(ready: Prepared, sizing: Sizing) -> None:
         reason = (
             "beside states of a pipeline stage without attention prefixes are not hashed in the blocks of all layers"
         )
-        fix, rule = "write fewer stages, or --no-enable-prefix-caching", "HC050"
+        fix, rule = "write fewer stages, or add --no-enable-prefix-caching", "HC050"
     elif interval and kinds == {FULL}:
         reason, fix = "prefix_cache_retention_interval is set, but no layer keeps a state or a window", "leave it out"
     elif interval and (interval < 0 or interval % step):

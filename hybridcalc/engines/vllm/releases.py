@@ -38,6 +38,7 @@ class RuleSet(NamedTuple):
     KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
     ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
     that drafts add; ``drafts_apart``: drafts of other heads have groups of their own;
+    ``drafts_copied``: ranks of context parallelism keep drafts of DFLASH and DSPARK whole;
     ``drafts_on_last_stage``: MTP is not cut into pipeline stages as its target is;
     ``states_padded_apart``: states of a stage without attention are padded to the pages of others;
     ``states_hashed_apart``: and hashed in blocks that differ from theirs.
@@ -52,13 +53,13 @@ class RuleSet(NamedTuple):
     lightning attention run in full CUDA graphs, which need a block a sequence; ``flashinfer_draft_graphs``: drafts do
     on FlashInfer kernels of compute capabilities that begin with these, ``sharded_draft_graphs``: under context
     parallelism as well; ``latent_triton_graphs``: Triton kernels of MLA run in full CUDA graphs,
-    ``latent_triton_draft_graphs``: with drafts as well; ``override_checked``: the memory check counts the blocks of an
-    override; ``all_groups_checked``: it counts the blocks of a request in all groups of layers, not in the first alone;
-    ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that cannot be is refused, not
-    ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot; ``connectors_opt_in``: any KV connector
-    turns the hybrid manager off unless that is asked for; ``events_without_hybrids``: KV events do;
-    ``in_flight_batches``: windows hold the blocks of every batch in flight, not of one; ``windows_retain_drafts``: and
-    what MTP of several depths computes again.
+    ``latent_triton_draft_graphs``: with drafts as well; ``graphs_uncompiled``: decoding does without compiling;
+    ``override_checked``: the memory check counts the blocks of an override; ``all_groups_checked``: it counts the
+    blocks of a request in all groups of layers, not in the first alone; ``null_block_reserved``: it leaves out block 0;
+    ``layouts_refused``: a layout that cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer,
+    not one a layer slot; ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
+    ``events_without_hybrids``: KV events do; ``in_flight_batches``: windows hold the blocks of every batch in flight,
+    not of one; ``windows_retain_drafts``: and what MTP of several depths computes again.
     Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
@@ -99,6 +100,7 @@ class RuleSet(NamedTuple):
     sparse_fp8_default: bool = False
     turboquant_hybrids: bool = False
     drafts_apart: bool = False
+    drafts_copied: bool = False
     drafts_on_last_stage: bool = False
     states_padded_apart: bool = False
     states_hashed_apart: bool = False
@@ -122,6 +124,7 @@ class RuleSet(NamedTuple):
     sharded_draft_graphs: bool = True
     latent_triton_graphs: bool = False
     latent_triton_draft_graphs: bool = False
+    graphs_uncompiled: bool = False
     override_checked: bool = False
     all_groups_checked: bool = False
     null_block_reserved: bool = False
@@ -248,9 +251,11 @@ CHANGES: tuple[Change, ...] = (
     Change("0.30.0", "replays_on_v2", False, REPLAY),
     Change("0.30.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "mode all"}, RUNNER),
     Change("0.30.0", "flashinfer_draft_graphs", frozenset({"9", "10", "12"}), FLASHINFER),
+    Change("0.30.0", "graphs_uncompiled", True, CONFIG),
     Change("0.30.0", "sharded_draft_graphs", False, FLASHINFER),
     Change("0.30.0", RECORDED, True, RESULTS),
     Change("0.31.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"mode all"}, RUNNER),
+    Change("0.31.0", "drafts_copied", True, "v1/worker/gpu/model_runner.py get_kv_cache_spec"),
     Change("0.31.0", "compressed_fp8", True, "models/qwen4_exp/nvidia/qsa.py"),
     Change("0.31.0", "latent_triton_draft_graphs", True, TRITON_MLA),
     Change("0.31.0", RECORDED, True, RESULTS),

@@ -20,6 +20,8 @@ from hybridcalc.engines.vllm.pages import ALONE, DRAFTS, FULL, LETTERS, STATE, W
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import NotModelled, Refusal, with_release
 
+COMPILED = (None, 3, "3", "VLLM_COMPILE")
+"""Spellings of the compilation mode that cuts a model into pieces, which is the default."""
 PARALLEL_DRAFTERS = ("dflash", "dspark")
 ON_THE_GPU = ("ngram_gpu",)
 """Drafts without KV that asynchronous scheduling runs with under model runner V1."""
@@ -75,6 +77,10 @@ def seqs_checked(
     pieces, which need none. Source: vLLM config/compilation.py resolve_cudagraph_mode_and_sizes,
     get_cudagraph_support of v1/attention/backends/.
     """
+    asked = args.compilation_config or {}
+    in_pieces = str(asked.get("cudagraph_mode") or "FULL_AND_PIECEWISE").upper() == "FULL_AND_PIECEWISE"
+    if in_pieces and asked.get("mode") not in COMPILED and not rules.graphs_uncompiled:
+        return False
     name = backend.name if backend is not None else ""
     latent_triton = name == "TRITON_MLA"
     if not (states and rules.seqs_refused and args.full_graphs) or (latent_triton and not rules.latent_triton_graphs):
@@ -208,7 +214,7 @@ def stages_alone(
         return letters, pages.mamba_block
     if indexed or args.draft_path is not None:
         lacking = "a pipeline stage without attention beside an index or a draft model"
-        fix = "write fewer stages, or --no-enable-prefix-caching"
+        fix = "write fewer stages, or add --no-enable-prefix-caching"
         raise NotModelled(f"{lacking} is not modelled", lacking=lacking, fix=fix, flag="-pp")
     marked = (part.replace("s", LETTERS[ALONE]) if apart else part for part, apart in zip(own, alone, strict=True))
     return "".join(marked), block
