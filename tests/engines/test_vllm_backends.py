@@ -384,3 +384,12 @@ def test_who_takes_nvfp4(version: str, gpu: str, name: str) -> None:
         return
     with pytest.raises(Refusal, match="nvfp4 does not start here"):
         prepare(load_model(NEMOTRON), args)
+
+
+def test_a_least_block_is_settled_before_a_backend_sees_it() -> None:
+    """A hybrid's --block-size 8 is no block of a kernel, and only the least up to 0.19."""
+    model = load_model("olmo-hybrid-7b")
+    given: dict[str, Any] = {"block_size": 8, "max_model_len": 4096}
+    assert prepare(model, EngineArgs(engine_version="0.19.0", **given)).pages.block % 16 == 0
+    with pytest.raises(Refusal, match="takes no block of 8 tokens"):
+        prepare(model, EngineArgs(engine_version="0.20.0", **given))

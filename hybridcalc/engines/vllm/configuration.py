@@ -401,7 +401,8 @@ def load(
             rule="HC050",
             fix=ranks_that_divide(model),
         )
-    if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
+    least = rules.least_block and bool(state)  # the block is settled before a backend sees it
+    if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block and not least:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
             f"{backend.name} takes no block of {args.block_size} tokens: its kernels work on {backend.kernel_block}",
