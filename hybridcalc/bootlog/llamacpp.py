@@ -37,7 +37,9 @@ _CONTEXT = (
 )
 _TENSORS = spelt("llm_load_tensors:") + SPACE + rb"[A-Z][\w.:\[\]]{0,40}" + SPACE + spelt("buffer size") + IS
 _DEVICE = SPACE + rb"[0-9]{1,3}:" + SPACE + rb"\w{0,12}"
-_ALLOCATING = spelt("allocating") + _MIB + spelt("MiB on device") + _DEVICE + spelt("alloc failed")
+_ALLOCATING = spelt("allocating") + _MIB + spelt("MiB")
+_ON_DEVICE = _ALLOCATING + SPACE + spelt("on device") + _DEVICE + spelt("alloc failed")
+_SHORTENED = _ALLOCATING + rb"[^\n\v]{0,40}?" + spelt("out of memory")
 _NUMBERED = SPACE + rb"[0-9]{1,7}" + SPACE
 _CELLS = IS + rb"(?=[0-9.]{1,12}" + SPACE + spelt("MiB") + SPACE + rb"\(" + _NUMBERED + spelt("cells,") + _NUMBERED
 _CELLS += spelt("layers,") + SPACE + rb"[0-9]{1,4}" + SPACE
@@ -61,10 +63,17 @@ _STATE_FIGURES = (
     ("rs_seq", "{count} rs_seq", "rs_seq"), ("r", "R ({*}): {size}", "rs_r_mib"), ("s", "S ({*}): {size}", "rs_s_mib"),
     ("r", "R ({*}) {mib}", "rs_r_mib"), ("s", "S ({*}) {mib}", "rs_s_mib"),
 )  # fmt: skip
-_CHECKPOINT = (("tokens", "n_tokens = {count},"), ("size", "size = {size}"))
+_CHECKPOINT = (("tokens", "n_tokens = {count},"), ("last", "pos_max = {count},"), ("size", "size = {size}"))
+_LAUNCH = (
+    ("n_seq_max", "-np {count}"), ("n_seq_max", "--parallel {count}"), ("n_seq_max", "--parallel={count}"),
+    ("file", "-m {path}"), ("file", "--model {path}"), ("file", "--model={path}"),
+)  # fmt: skip
+_FLAGS = rb"(?=[ \t\n\v\\]{1,40}--?[a-z])"
+_GGUF = rb"(?=[ \t=]{1,4}[\w./~:\\@{}$-]{1,240}\.gguf)"
 BUFFERS = ("weights_buffer", "kv_buffer", "state_buffer", "compute_buffer", "output_buffer")
 """Kinds of buffers, a line a device."""
 _REHEARSED = (*BUFFERS, "kv_total", "kv_self", "state_total", "context")
+_CACHES = ("kv_buffer", "kv_total", "kv_self", "state_buffer", "state_total")
 LARGEST_DRAFT = 4
 """What part of a model's KV a draft's takes at most: it has a layer or two."""
 _OF_A_CONTEXT = ("kv_buffer", "kv_self")
@@ -137,6 +146,9 @@ _LM_STUDIO = (
 FORMS = (
     Form("loading", "llama_model_loader: loaded meta data", (("file", "tensors from {path}"),), 300, bare=True,
          repeats=True, mark=True),
+    Form("arguments", "llama-server --flags", _LAUNCH, 600, spelt("llama-server") + rb"(?:\.exe)?" + _FLAGS, bare=True,
+         repeats=True, mark=True),
+    Form("arguments", "-m FILE.gguf", _LAUNCH, 600, rb"-(?:m|-model)" + _GGUF, bare=True),
     Form("model_name", "general.name", (("name", "general.name{*}= {text}"),), 160, repeats=True, mark=True),
     Form("draft_context", "creating MTP draft context", (("target", "the target model '{path}"),), 300, bare=True,
          repeats=True, mark=True),
@@ -196,8 +208,9 @@ FORMS = (
     Form("checkpoint", "erased invalidated context checkpoint", _CHECKPOINT, 200),
     Form("checkpoint", "erasing old context checkpoint", _CHECKPOINT, 200),
     Form("alloc_failed", "allocating N MiB on device",
-         (("tried", "allocating {size} on device"), ("device", "on device {count}:")), 160, _ALLOCATING,
+         (("tried", "allocating {size} on device"), ("device", "on device {count}:")), 160, _ON_DEVICE,
          repeats=True, error="cuda_oom"),
+    Form("alloc_failed", "allocating N MiB ... out of memory", (("tried", "allocating {size}"),), 60, _SHORTENED),
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
     Form("compute_failed", "failed to allocate compute", repeats=True, error=""),
     Form("weights_failed", "error loading model: unable to allocate", error=""),
@@ -235,12 +248,17 @@ ROWS = (
 
 
 def starts_anew(boot: Boot, record: Record) -> bool:
-    """Whether a model is loaded behind a KV buffer or a failure, or anything but smaller buffers behind a draft's.
+    """Whether a model is loaded behind a KV buffer or a failure, a cache stands behind a failed load, or anything
+    but smaller buffers behind a draft's.
 
     A context that says "KV self size" has one: another cache is another start's, or a draft's where it is small.
     """
     if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
         return True
+    if record.kind in _CACHES and boot.errors and any(boot.of(kind) for kind in _CACHES):
+        return not any(one.said == record.said for one in boot.of(record.kind))
+    if record.kind == "arguments" and record.get("file") is not None and boot.first("arguments", "file") is not None:
+        return not boot.empty
     if record.kind in PLANNED and boot.of("ready"):
         return True
     if record.kind == "estimate" and (boot.of("kv_buffer") or boot.errors):

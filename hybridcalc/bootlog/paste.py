@@ -80,7 +80,7 @@ _LINE_PREFIX = re.compile(
         [\x20\t\0]+                                                # indentation, and the blanks of a colour code
       | >                                                           # a quoted mail or answer
       | (?:\#+ | // | rem | REM | :: | [-*])(?=[\x20\t]) | \+      # comments, bullets, a diff
-      | \|                                                          # the first cell of a table row
+      | \|(?![\x20\t\0]*+[A-Za-z][\w.-]{0,63}[\x20\t\0]{1,64}\|)    # a table's row, whose word is no service
       | [frb]?["']                                                  # a string in a script or a list
       | [0-9]{1,7}(?:\t|[:-](?![0-9]))                              # cat -n, grep -n, srun --label
       | [\w./-]{1,200}\.(?:log|txt|out|err)[:-](?:[0-9]{1,7}[:-])?  # grep over files

@@ -36,7 +36,10 @@ _REFUSED = (
     ("total_rest_memory", "total_rest_memory={size}", "total_rest_memory_gib"),
     ("per_slot", "mamba_cache_per_req={size}", "mamba_cache_per_req_mib"),
     ("per_slot", "{size}/req", "mamba_cache_per_req_mib"),
+    ("total_rest_memory", "{size} left", "total_rest_memory_gib"),
+    ("per_slot", "{size} of state", "mamba_cache_per_req_mib"),
 )
+"""As the engine prints them, and as people tell them."""
 _TO_REST = rb"(?:[^\[\]]{0,200}?" + spelt("total_rest_memory=") + rb")?"
 _REST_ALONE = (
     spelt("max_mamba_cache_size=") + rb"-?" + CUT_COUNT + SPACE + rb"[(,]" + SPACE + spelt("total_rest_memory=")
@@ -313,12 +316,23 @@ def window_pools(boot: Boot) -> list[Record]:
 
 
 def target_pools(boot: Boot) -> list[Record]:
-    """The first KV pool of each rank, those of sliding windows aside: later ones are a draft model's."""
+    """The first KV pool of each rank, those of sliding windows aside: later ones are a draft model's, and so is one
+    behind the line that says that the target's pools are done.
+    """
     windows = {id(pool) for pool in window_pools(boot)}
-    if not windows:
-        return list(boot.firsts("kv_pool").values())
-    pools = (pool for pool in boot.of("kv_pool") if id(pool) not in windows)
-    return list({pool.rank: pool for pool in reversed(list(pools))}.values())
+    firsts = list(boot.firsts("kv_pool").values())
+    if windows:
+        pools = (pool for pool in boot.of("kv_pool") if id(pool) not in windows)
+        firsts = list({pool.rank: pool for pool in reversed(list(pools))}.values())
+    return [pool for pool in firsts if not _pools_done_before(boot, pool)]
+
+
+def _pools_done_before(boot: Boot, pool: Record) -> bool:
+    """Whether a rank's pools were done before ``pool``, in a log whose lines are in their own order."""
+    state, done = (boot.firsts(kind).get(pool.rank) for kind in ("state_pool", "pools_done"))
+    if state is None or done is None or pool.sorted:
+        return False
+    return boot.place(state) < boot.place(done) < boot.place(pool)
 
 
 def draft_pools(boot: Boot) -> list[Record]:
@@ -327,13 +341,19 @@ def draft_pools(boot: Boot) -> list[Record]:
     return [pool for pool in boot.of("kv_pool") if id(pool) not in others]
 
 
+def _behind_a_draft(boot: Boot, done: Record) -> bool:
+    """Whether the pools that are done are a draft's, which stands before the line on its rank."""
+    return any(pool.rank == done.rank and boot.place(pool) < boot.place(done) for pool in draft_pools(boot))
+
+
 def of_draft(boot: Boot) -> set[int]:
     """Records of a draft model: the second of their kind on a rank, or those whose class says so."""
     drafts = {id(pool) for pool in draft_pools(boot)}
     for kind in ("weights_loaded", "pools_done"):
         for record in boot.of(kind):
             target = boot.firsts(kind)[record.rank]
-            if is_draft(record) or (target is not record and not same_model(target, record)):
+            lost = kind == "pools_done" and _behind_a_draft(boot, record)
+            if lost or is_draft(record) or (target is not record and not same_model(target, record)):
                 drafts.add(id(record))
     begun = boot.firsts("weights_begin")
     return drafts | {id(record) for record in boot.of("weights_begin") if begun[record.rank] is not record}

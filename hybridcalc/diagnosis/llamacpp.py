@@ -8,7 +8,6 @@ Context checkpoints hold a sequence's state, and KV of what is not kept elsewher
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,10 +20,23 @@ from hybridcalc.bootlog.llamacpp import PLANNED
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis import Question, add_failures
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
-from hybridcalc.diagnosis.llamacpp_failures import CAUSES, as_reckoned
-from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, context, fitting, mismatches, named, states
+from hybridcalc.diagnosis.llamacpp_failures import CAUSES
+from hybridcalc.diagnosis.llamacpp_fitted import estimated, fitted
+from hybridcalc.diagnosis.llamacpp_models import (
+    Cache,
+    Fit,
+    States,
+    caches,
+    context,
+    fitting,
+    mismatches,
+    named,
+    of_a_token,
+    states,
+)
 from hybridcalc.diagnosis.names import Named
-from hybridcalc.units import GIB, MIB, format_bytes
+from hybridcalc.engines.llamacpp import ContextParams
+from hybridcalc.units import GIB, format_bytes
 
 KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
          ("output_buffer", "output"))  # fmt: skip
@@ -37,7 +49,6 @@ LOADERS = (("Ollama", (*PLANNED, "host_refused")), ("LM Studio", ("estimate", "g
 RECKONED = {"weights_buffer": "planned_weights", "kv_buffer": "planned_kv", "compute_buffer": "planned_compute"}
 """Lines that say what a loader reckoned with for the buffers of a kind."""
 MOST_CACHES = 6
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ([MG])i?B")
 
 
 @dataclass(slots=True)
@@ -62,11 +73,13 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     derived = LlamaDerived()
     answer = Diagnosis(boot, derived=derived)
     failed = add_failures(answer, CAUSES)
-    found, held = caches(boot), states(boot)
+    found, held = caches(boot), states(boot, _launched(question))
     kv = found[0] if found else None
     if held is not None and held.by_difference and not fitting(kv, held, _model(boot, question)):
         held = None  # buffers are padded, and lines left out
     fit = _identify(answer, kv, held, question)
+    if held is not None and not held.counted and fit is not None and fit.copies:
+        held = held._replace(sequences=fit.copies, copies=1, counted=True)
     totals = {"kv_buffer": kv.size if kv is not None else None, "state_buffer": held.size if held is not None else None}
     buffers = _buffers(answer, derived, totals, {cache.line for cache in found})
     parts = [*_states(answer, derived, held, fit), *_caches(answer, derived, found, fit)]
@@ -74,18 +87,27 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         equal = Fraction(derived.state_bytes_per_sequence) / derived.kv_bytes_per_cell
         parts.append(f"a state weighs {float(equal):,.0f} tokens")
     parts += buffers
-    _fitted(answer)
+    fitted(answer)
     _recovered(answer)
     parts += _checkpoints(answer, derived)
-    parts[:0] = _requests(answer, derived, found, held, question)
-    estimated = _estimated(answer)
+    parts[:0] = _requests(answer, derived, found, held, question, failed=failed)
+    reckoned = estimated(answer)
     loader = next((name for name, kinds in LOADERS if any(boot.of(kind) for kind in kinds)), "llama.cpp")
     head = loader + (f", {answer.model_guess}" if answer.model_guess else "")
     answer.rows.sort(key=lambda row: int(row.place.removeprefix("line ")) if row.place.startswith("line ") else 10**9)
     if not parts and derived.buffers_bytes:
         parts = [f"{format_bytes(size)} of {name.replace('_', ' ')}" for name, size in derived.buffers_bytes.items()]
-    answer.conclude(head, parts or estimated or ["no cache line in it"], failed)
+    answer.conclude(head, parts or reckoned or ["no cache line in it"], failed)
     return answer
+
+
+def _launched(question: Question) -> int | None:
+    """The sequences that the launch line asks for; None where there is none, or it leaves them to the server."""
+    launch = question.launch
+    if launch is None or not isinstance(launch.args, ContextParams):
+        return None
+    asked = any(word.partition("=")[0] in ("-np", "--parallel") for word in launch.words)
+    return launch.args.n_seq_max if asked else None
 
 
 def _model(boot: Boot, question: Question) -> Architecture | None:
@@ -182,11 +204,13 @@ def _caches(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], fit: F
         answer.row(f"line {cache.line}", cells, total)
     if not found:
         return []
-    first = found[0]
-    derived.kv_bytes_per_cell = int(first.per_token)
+    first, beside = found[0], of_a_token(found)[1:]
     derived.streams, derived.sequences, derived.tokens_per_sequence = first.streams, first.sequences, first.cells
-    if fit is not None and fit.candidate.kv_bytes:
-        derived.kv_bytes_per_cell = fit.candidate.kv_bytes
+    own = Fraction(fit.candidate.kv_bytes) if fit is not None and fit.candidate.kv_bytes else first.per_token
+    derived.kv_bytes_per_cell = int(own + sum(cache.per_token for cache in beside))
+    if beside:
+        parts = " + ".join(format_bytes(cache.per_token) for cache in (first, *beside))
+        return [f"{format_bytes(derived.kv_bytes_per_cell)} of KV a token: {parts}, in caches of the same layers"]
     each = list(dict.fromkeys(format_bytes(cache.per_token) for cache in found[:MOST_CACHES]))
     return [f"{' or '.join(each)} of KV a token"]
 
@@ -283,72 +307,6 @@ def _planned(answer: Diagnosis, kind: str, name: str) -> tuple[list[Record], str
     return planned, name
 
 
-def _reckoned(boot: Boot) -> tuple[Fraction, Fraction] | None:
-    """What all of a model was reckoned to take, and what was free of all devices; None where it is not printed."""
-    offload = next(iter(reversed(boot.of("planned_offload"))), None)
-    needed = (offload.size("needed") if offload is not None else None) or boot.size("planned_total", "size")
-    listed = (offload.word("free") or "").partition("]")[0] if offload is not None else ""
-    free = sum((Fraction(n) * (GIB if unit == "G" else MIB) for n, unit in _SIZE.findall(listed)), Fraction(0))
-    free = free or sum((size.value for one in boot.of("free_on_device") if (size := one.size("free"))), Fraction(0))
-    return (needed.value, free) if needed is not None and free else None
-
-
-def _fitted(answer: Diagnosis) -> None:
-    """Why so many layers are on the device: what was projected, free, and to be left free."""
-    boot = answer.boot
-    offloaded = next(iter(reversed(boot.of("offloaded") or boot.of("planned_offload"))), None)
-    layers = [offloaded.count(name) for name in ("layers", "of")] if offloaded is not None else [None, None]
-    on_device = f"{layers[0]} of {layers[1]} layers are on the device" if None not in layers else ""
-    use, free = boot.size("fit_projected", "use"), boot.size("fit_projected", "free")
-    if on_device and layers[0] != layers[1] and (reckoned := _reckoned(boot)) is not None:
-        needed, left = map(format_bytes, reckoned)
-        fix = "a smaller quantization, OLLAMA_KV_CACHE_TYPE=q8_0 or a smaller num_ctx leave room for more"
-        if layers[0] == 0 and reckoned[0] <= reckoned[1]:
-            fix = "no GPU is used: the server's first lines say which it found"
-        answer.find("HC152", f"{on_device}: {needed} are needed for all, {left} are free", fix)
-        return
-    if use is None or free is None:
-        _projected(answer)
-        if on_device and offloaded is not None and layers[0] != layers[1]:
-            answer.row(f"line {offloaded.line}", on_device, "")
-        return
-    target, reduced = boot.size("fit_target", "target"), boot.of("fit_context")
-    said = f"{_mib(use.value)} MiB were projected, {_mib(free.value)} MiB are free"
-    said += f", {_mib(target.value)} MiB of it to be left" if target is not None else ""
-    for one in reduced[:1]:
-        said += f"; the context went from {one.get('from'):,} to {one.get('to'):,} tokens"
-    few = layers[0] is not None and layers[1] is not None and layers[0] < layers[1]
-    fix = "a smaller quantization, -ctk q8_0 -ctv q8_0 or a shorter -c leave room for more" if few else ""
-    answer.find("HC152", f"{on_device}: {said}" if on_device else said, fix)
-
-
-def _projected(answer: Diagnosis) -> None:
-    """Devices that a rehearsal of the load overfills: what it counts is not allocated, so the device lacks it."""
-    for one in answer.boot.of("breakdown"):
-        own, free, lacking = one.size("own"), one.size("free"), one.size("lacking")
-        if own is None or free is None or lacking is None or own.value <= free.value or 2 * lacking.value < own.value:
-            continue
-        said = f"{one.word('device')}: {_mib(own.value)} MiB are projected, {_mib(free.value)} MiB are free"
-        answer.find("HC152", f"{said}; nothing of it is loaded", "fewer layers on it (-ngl, -ts), or a shorter -c")
-
-
-def _mib(size: Fraction) -> str:
-    return f"{float(size / MIB):,.0f}"
-
-
-def _estimated(answer: Diagnosis) -> list[str]:
-    """What LM Studio reckoned with before it loaded, in its own units."""
-    for one in answer.boot.of("estimate")[-1:]:
-        parts = [(name, one.size(name)) for name in ("weights", "caches", "device")]
-        said = [f"{name} {as_reckoned(size)}" for name, size in parts if size is not None]
-        n_ctx, total = one.count("n_ctx"), one.size("total")
-        of = f" at a context of {n_ctx:,}" if n_ctx else ""
-        what = f"{as_reckoned(total)} reckoned" if total is not None else "reckoned"
-        answer.row(f"line {one.line}", what, ", ".join(said))
-        return [f"{what} before the load{of}"]
-    return []
-
-
 def _recovered(answer: Diagnosis) -> None:
     """A buffer that did not fit, where the load went on without it."""
     recovered = answer.boot.recovered
@@ -365,7 +323,7 @@ def _recovered(answer: Diagnosis) -> None:
 def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
     """What context checkpoints and the prompt cache take of host memory."""
     boot, said = answer.boot, list[str]()
-    taken = [(one.count("tokens"), one.size("size"), one) for one in boot.of("checkpoint")]
+    taken = [(_tokens_of(one), one.size("size"), one) for one in boot.of("checkpoint")]
     sized = {tokens: (size, one) for tokens, size, one in taken if tokens is not None and size is not None}
     limit = boot.size("prompt_cache", "limit")
     slots = boot.count("slots", "n_slots") or 1
@@ -393,12 +351,25 @@ def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
     return said
 
 
+def _tokens_of(checkpoint: Record) -> int | None:
+    """The tokens that a checkpoint is of: as printed, or by the position of the last one, which counts from 0."""
+    tokens, last = checkpoint.count("tokens"), checkpoint.count("last")
+    return tokens if tokens is not None else last + 1 if last is not None else None
+
+
 def _requests(
-    answer: Diagnosis, derived: LlamaDerived, found: list[Cache], held: States | None, question: Question
+    answer: Diagnosis,
+    derived: LlamaDerived,
+    found: list[Cache],
+    held: States | None,
+    question: Question,
+    *,
+    failed: bool,
 ) -> list[str]:
-    """What the slots, the states and the cells admit of the length and the requests that are asked for."""
-    counted = held is not None and (held.counted or derived.state_copies == 1)
-    states_of = held.sequences if held is not None and counted else None
+    """What the slots, the states and the cells admit of the length and the requests that are asked for: of a load that
+    ``failed`` none.
+    """
+    states_of = held.sequences if held is not None and (held.counted or derived.state_copies == 1) else None
     slots = answer.boot.count("slots", "n_slots") or derived.sequences or states_of
     slots = slots or answer.boot.count("context", "n_seq_max")
     length, wanted = question.workload.mean_length, question.workload.wanted
@@ -425,6 +396,10 @@ def _requests(
             admitted = 0
         elif streams == 1:
             admitted = min(slots or int(cells // length), int(cells // length))
+    if failed and not answer.boot.served:
+        if wanted is not None and slots and wanted > slots:
+            answer.find("HC155", f"{requests_text(wanted)} are wanted: the load does not start with {slots}")
+        return said
     derived.requests = admitted
     if wanted is None:
         fit = f"{requests_text(admitted)} of {int(length):,} tokens fit" if admitted and length is not None else ""

@@ -74,7 +74,7 @@ class States(NamedTuple):
 
 
 def caches(boot: Boot) -> list[Cache]:
-    """Every KV cache with its cells, a draft's left out; the one with the most layers first."""
+    """Every KV cache with its cells, a draft's left out."""
     drafts = boot.grammar.of_draft(boot)
     kinds = ("kv_total", "kv_self", "kv_buffer")
     found = [
@@ -85,6 +85,11 @@ def caches(boot: Boot) -> list[Cache]:
     ]
     most = max((cache.layers or 0 for cache in found), default=0)
     return [one for one in found if not one.layers or one.layers > DRAFT_LAYERS or one.layers == most]
+
+
+def of_a_token(found: list[Cache]) -> list[Cache]:
+    """The caches that hold each token of the first: as many cells of as many layers, as an indexer's keys have."""
+    return [one for one in found if one[2:4] == found[0][2:4] and one.layers == found[0].layers]
 
 
 def _context_of(boot: Boot, total: Record) -> int | None:
@@ -104,44 +109,58 @@ def _cache(record: Record, context: int | None) -> Cache | None:
     return Cache(record.line, size, cells, streams, record.count("seqs"), record.count("layers"), types)
 
 
-def states(boot: Boot) -> States | None:
-    """The states, from their total, a buffer's line with sequences that people wrote, or what KV leaves of buffers."""
+def states(boot: Boot, launched: int | None = None) -> States | None:
+    """The states, from their total, a buffer's line with sequences that people wrote, the buffers alone, or what KV
+    leaves of buffers; ``launched``: the sequences of the launch line.
+    """
+    layers = [one.count("layers") for one in boot.of("kv_total")]
+    others = len(layers) > 1 and (None in layers or len(set(layers)) > 1)
+    drafts = others or bool(boot.of("draft_context") or boot.of("draft_estimate"))
     for record in (*boot.of("state_total"), *boot.of("state_buffer")):
         size, sequences = record.size("size"), record.count("cells") or record.count("seqs")
         if size is None or not sequences or not size.value:
             continue
-        drafts = bool(boot.of("draft_context") or boot.of("draft_estimate")) or len(boot.of("kv_total")) > 1
         extra = record.count("rs_seq")
         copies = 1 + extra if extra is not None else None if drafts else 1
         r, s = record.size("r"), record.size("s")
         parts = (r, s) if r is not None and s is not None else None
         return States(record.line, size, sequences, copies, record.count("layers"), parts)
-    return _beside_kv(boot)
+    sequences = boot.count("slots", "n_slots") or boot.count("context", "n_seq_max")
+    sequences = sequences or launched or boot.count("arguments", "n_seq_max")
+    buffers = [size for one in boot.of("state_buffer") if (size := one.size("size")) is not None and size.value]
+    if buffers and sequences is not None and not boot.of("state_total"):
+        size = _summed(sum(one.value for one in buffers), len(buffers))
+        return States(boot.of("state_buffer")[0].line, size, sequences, None if drafts else 1, None, None)
+    return _beside_kv(boot, sequences)
 
 
-def _beside_kv(boot: Boot) -> States | None:
-    """ik_llama.cpp's: what its KV buffers hold beside the KV."""
+def _summed(size: Fraction | int, roundings: int) -> Printed:
+    return Printed(f"{float(size / MIB):.2f}", MIB, 2, roundings)
+
+
+def _beside_kv(boot: Boot, sequences: int | None) -> States | None:
+    """ik_llama.cpp's: what its KV buffers hold beside the KV. It keeps no copies to roll back to."""
     own = next(iter(boot.of("kv_self")), None)
     total = own.size("size") if own is not None else None
     drafts = boot.grammar.of_draft(boot)
     buffers = [size for one in boot.of("kv_buffer") if id(one) not in drafts and (size := one.size("size"))]
     if own is None or total is None or not buffers:
         return None
-    left, roundings = sum(size.value for size in buffers) - total.value, len(buffers) + 1
-    size = Printed(f"{float(left / MIB):.2f}", MIB, 2, roundings)
+    size = _summed(sum(size.value for size in buffers) - total.value, len(buffers) + 1)
     if size.interval[0] <= 0:
         return None
-    sequences = boot.count("slots", "n_slots") or boot.count("context", "n_seq_max")
     copies = 1 if sequences is not None else None
     return States(own.line, size, sequences or 1, copies, None, None, sequences is not None, by_difference=True)
 
 
 def named(boot: Boot) -> tuple[str, str | None] | None:
     """The name that the log has for its model, and the preset of that name; None where it has none."""
-    said = (boot.word("model_name", "name"), boot.word("loading", "file"), boot.word("draft_context", "target"))
+    named_by = (("model_name", "name"), ("loading", "file"), ("draft_context", "target"), ("arguments", "file"))
+    said = [boot.word(*where) for where in named_by]
     for name in (one.rpartition("/")[2] for one in said if one):
         bare = _FILE.sub("", name.partition('"')[0].strip())
-        found = find_preset(bare) or find_preset(bare.replace(" ", "-"))
+        spellings = bare, bare.replace(" ", "-"), bare.partition("_")[2]  # the maker's name may stand in front
+        found = next((preset for one in spellings if one and (preset := find_preset(one))), None)
         if found is not None:
             return bare, found[0]
     return next(((_FILE.sub("", one.rpartition("/")[2]), None) for one in said if one), None)
@@ -177,15 +196,17 @@ def mismatches(model: Architecture, kv: Cache | None, held: States | None) -> It
 
 
 def state_bytes(model: Architecture) -> int:
-    """Bytes of one sequence's state: convolution and recurrence of all its layers, fp32."""
+    """Bytes of one sequence's state, fp32: convolution and recurrence of all its layers, and what else it keeps."""
     return sum(_parts(model))
 
 
-def _parts(model: Architecture) -> tuple[int, int]:
+def _parts(model: Architecture) -> tuple[int, int, int]:
+    """Bytes of a sequence in R, S and P: P holds the columns of a per-layer embedding's convolution."""
     if model.state is None:
-        return 0, 0
-    shapes = model.state.shapes(1)
-    return 4 * model.state_layers * shapes.conv_elements, 4 * model.state_layers * shapes.temporal_elements
+        return 0, 0, 0
+    shapes, ple = model.state.shapes(1), model.ple_conv
+    r, s = (4 * model.state_layers * each for each in (shapes.conv_elements, shapes.temporal_elements))
+    return r, s, 4 * ple.layers * ple.channels * ple.columns if ple is not None else 0
 
 
 def _fit(model: Architecture, kv: Cache | None, held: States | None) -> Fit | None:
@@ -227,11 +248,12 @@ def _kv_bytes(model: Architecture, kv: Cache) -> tuple[int, str] | None:
 
 def _copies(model: Architecture, held: States) -> int | None:
     """How many states of the model a sequence has, where the printed size holds a whole number of them."""
-    r, s = _parts(model)
-    if not r + s:
+    r, s, _ = _parts(model)
+    each = held.sequences * state_bytes(model)
+    if not each:
         return None
     low, high = held.size.interval
-    tried = range(max(1, ceil(low / (held.sequences * (r + s)))), floor(high / (held.sequences * (r + s))) + 1)
+    tried = range(max(1, ceil(low / each)), floor(high / each) + 1)
     wanted = [n for n in tried if n <= MOST_COPIES and held.copies in (None, 1, n)]
     if held.copies is not None and held.copies > 1:
         wanted = [n for n in wanted if n == held.copies]

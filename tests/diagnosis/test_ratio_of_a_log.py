@@ -69,7 +69,7 @@ def test_a_known_page_narrows_the_interval() -> None:
 )
 def test_the_padding_page_is_at_most_the_largest_that_divides_the_tokens(tokens: int, page: int) -> None:
     assert largest_page(tokens, ServerArgs()) == page
-    assert largest_page(tokens, ServerArgs(page_size=2)) == 2
+    assert largest_page(tokens, ServerArgs(page_size=2)) == (2 if tokens % 2 == 0 else page)
 
 
 def test_k_and_v_are_added_and_half_of_them_is_nothing() -> None:

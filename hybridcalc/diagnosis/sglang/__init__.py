@@ -331,6 +331,11 @@ def _notes_on_pools(case: Case) -> None:
         )
     for draft in draft_pools(boot)[:1]:
         answer.find("HC114", f"line {draft.line}: the second KV pool is the draft model's")
+    drafts = boot.grammar.of_draft(boot)
+    loaded = [one for one in boot.of("weights_loaded") if id(one) in drafts]
+    if loaded and pools.kv is not None and not draft_pools(boot):
+        whose = f"a draft model is loaded (line {loaded[0].line}) and one KV pool is printed (line {pools.kv.line})"
+        answer.find("HC114", f"{whose}: it may be the draft's")
     _workers(case)
 
 

@@ -170,6 +170,8 @@ def _apart(one: str, other: str) -> Finding:
     return finding("HC105", f"inconsistent: {one}, but {other}", "the log was edited, or holds lines of two boots")
 
 
+DEFAULT_SHARE = Fraction(9, 19)
+"""What the states have of the memory for both pools where no ratio is given: r / (1 + r) with r = 0.9."""
 HIGHEST_FRACTION = 0.98
 """Beyond it the engine has nothing left for activations and graphs."""
 FEWEST_SLOTS = 8
@@ -197,6 +199,11 @@ def _refused_hybrid(boot: Boot, error: Record) -> Finding:
                 fix = f"{_NO_FRACTION}: {asked:g} + {more:.2f} would leave the engine nothing; {_LESS_WEIGHTS}"
             elif after is not None and after.value <= (1 - Fraction(HIGHEST_FRACTION)) * before.value:
                 fix = f"{_NO_FRACTION}: {after} GiB are free after the weights; {_LESS_WEIGHTS}"
+    elif rest is not None and per is not None and DEFAULT_SHARE * rest.value >= per.value:
+        fits = int(DEFAULT_SHARE * rest.value / per.value)
+        message += f": {fits:,} would fit without draft states" if slots is None else ""
+        fix = "fewer --speculative-num-draft-tokens or --max-running-requests: (R + 1) x D draft states are held beside"
+        fix += " the slots; or raise --mem-fraction-static"
     return finding("HC120", message, fix)
 
 

@@ -200,12 +200,17 @@ def token_range(kv: Record | None, args: ServerArgs) -> Range | None:
     if not sizes or tokens is None:
         return None
     low, high = _sum(sizes)
-    return low / (tokens + largest_page(tokens, args)), high / (tokens + (args.page_size or PAGES[-1]))
+    return low / (tokens + largest_page(tokens, args)), high / (tokens + (_stated_page(tokens, args) or PAGES[-1]))
 
 
 def largest_page(tokens: int, args: ServerArgs) -> int:
     """Tokens that the padding page has at most."""
-    return args.page_size or next(page for page in PAGES if tokens % page == 0)
+    return _stated_page(tokens, args) or next(page for page in PAGES if tokens % page == 0)
+
+
+def _stated_page(tokens: int, args: ServerArgs) -> int | None:
+    """The page that the arguments ask for; None where the tokens are no whole number of it: it is another start's."""
+    return args.page_size if args.page_size and tokens % args.page_size == 0 else None
 
 
 def _sum(sizes: list[Printed]) -> Range:

@@ -127,8 +127,8 @@ def _one_request(boot: Boot, error: Record) -> Finding:
     message = f"one request{of} does not fit"
     if needed is not None and has is not None:
         message += f": {needed} GiB are needed, {has} are there"
-    elif has is not None:
-        message += f": {has} GiB are there"
+    elif needed is not None or has is not None:
+        message += f": {needed} GiB are needed" if needed is not None else f": {has} GiB are there"
     elif stored is not None:
         message += f": {stored:,} tokens do"
     fix = f"--max-model-len {longest}" if longest is not None else "lower --max-model-len"
