@@ -78,8 +78,9 @@ class Record:
     process named in front of it ("EngineCore pid=90"), "" where none is; ``told``: no engine printed it, somebody tells
     it in a table or a sentence; ``clock``: month, day and time in front of it ("07-09 02:58:11"), "" where none is;
     ``sorted``: its lines are in the order of the alphabet, which says nothing of what came first; ``source``: the
-    service whose line it is, as docker compose, kubectl or stern name it ("sglang"), "" where none is. A form may have
-    no figures: that it was printed is what it says.
+    service whose line it is, as docker compose, kubectl or stern name it ("sglang"), "" where none is; ``quoted``: a
+    code span of a sentence or a list ends with it, maybe before the line did. A form may have no figures: that it was
+    printed is what it says.
     """
 
     engine: str
@@ -92,6 +93,7 @@ class Record:
     clock: str = field(default="", compare=False)
     sorted: bool = field(default=False, compare=False)
     source: str = field(default="", compare=False)
+    quoted: bool = field(default=False, compare=False)
 
     def get(self, name: str) -> Value | None:
         """The figure ``name``, or None."""

@@ -19,8 +19,10 @@ HOW, STATED, MENTIONED = "how", "stated", "mentioned"
 LONGEST_NAME = 96
 
 _VERSION = (
-    rb"v?(?P<version>[0-9]{1,2}\.[0-9]{1,3}(?:\.[0-9]{1,3})?(?:\.?(?:post|dev|rc)[0-9]{0,8})*)(?![0-9.]*[0-9]|[ ]?%)"
+    rb"v?(?P<version>[0-9]{1,2}(?:\.(?:0|[1-9][0-9]?)){1,2}(?:\.?(?:post|dev|rc)[0-9]{0,8})*)"
+    rb"(?![0-9.]*[0-9]|[ ]?%|[ ]{1,3}[A-Z][ ])"
 )
+"""No part of a release has a zero in front or three digits; a clock, with the letter of a level behind it, has."""
 _ENGINE = rb"(?<![\w/.@-])(?P<engine>vllm|sglang)"
 _STATED = (
     _ENGINE + rb"[ ]{0,3}(?:(?:engine|server|docker|image|package)[ ])?(?:version|release|build)\W{1,40}?" + _VERSION,

@@ -237,7 +237,7 @@ def _found(
         by_alphabet = bool(found) and _by_alphabet(raw)
         for number, one in sorted(found, key=lambda pair: pair[1].start):
             record = replace(one.record, line=line + one.record.line - 1, sorted=by_alphabet)
-            record = _with_prefix(record, raw, places[one.start])
+            record = _with_prefix(record, raw, places[one.start], places[one.end - 1] + 1)
             yield number, Found(start + places[one.start], start + places[one.end - 1] + 1, record)
 
 
@@ -259,9 +259,13 @@ def _is_said(record: Record, said: Set[tuple[int, str]]) -> bool:
     return any((record.line, name) in said for name, _ in record.figures)
 
 
-def _with_prefix(record: Record, raw: bytes, place: int) -> Record:
-    """The statement with the process that vLLM names in front of its line, the rank in that name, and the time."""
+def _with_prefix(record: Record, raw: bytes, place: int, end: int) -> Record:
+    """The statement with the process that vLLM names in front of its line, the rank in that name, and the time; and
+    whether a code span ends with it.
+    """
     start = max(raw.rfind(b"\n", 0, place), place - 400, 0)
+    if b"`" in raw[place : end + 2] and raw.count(b"`", start, place) % 2:
+        record = replace(record, quoted=True)
     if not record.told and (source := _source(raw, raw.rfind(b"\n", 0, place) + 1)):
         record = replace(record, source=source)
     clock = next(iter(reversed(_DATED.findall(raw, start, place))), None)

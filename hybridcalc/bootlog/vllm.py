@@ -51,6 +51,9 @@ _TYPED = (
     *((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "=")),
     *((name, f"--{name.replace('_', '-')}{{flag}}") for name in _SWITCHES),
     ("model", "vllm serve {path}"),
+    ("drafting", "--speculative-config{flag}"),
+    ("speculative_method", 'method": "{word}'),
+    ("num_speculative_tokens", 'num_speculative_tokens": {count}'),
 )
 """Flags as people type them, where a log begins with its launch line."""
 _ARGUMENTS = (
@@ -102,6 +105,7 @@ FORMS = (
     Form("gdn_triton", "Using Triton/FLA GDN prefill kernel", reach=120, mark=True),
     Form("gdn_flashinfer", "Using FlashInfer GDN prefill kernel", reach=120, mark=True),
     Form("gdn_cutedsl", "Using CuteDSL GDN prefill kernel", reach=120, mark=True),
+    Form("kv_dtype", "resolved query dtypes:", (("dtype", "kv_cache_dtype={dtype}"),), 160, mark=True, repeats=True),
     Form("cache_mode", "Mamba cache mode is set to",
          (("mode", "is set to {mode}", "mamba_cache_mode"), ("class", "for {word} by default")), 140),
     Form("weights_loaded", "Model loading took",

@@ -170,8 +170,11 @@ def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: b
 
 def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
     """The answer for each boot, in order; where they are very many, those in the middle have their figures alone."""
-    left_out = range(MOST_DIAGNOSED // 2, len(boots) - MOST_DIAGNOSED // 2)
+    left_out, hints, passed = range(MOST_DIAGNOSED // 2, len(boots) - MOST_DIAGNOSED // 2), question.hints, 0
     for number, boot in enumerate(boots):
+        if len(boots) > 1:
+            last = max((record.line for record in boot.records()), default=passed)
+            question, passed = replace(question, hints=hints.between(passed, last)), last + 1
         if number in left_out:
             yield Diagnosis(boot, headline=f"{boot.engine or 'a boot'}: not diagnosed", meaning="its figures are read")
             continue

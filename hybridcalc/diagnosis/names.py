@@ -60,12 +60,20 @@ class Hint(NamedTuple):
 class Hints(NamedTuple):
     """What the text around a log tells, where it is of one mind: the release of an engine, by its name, and the model.
 
-    ``presets``: all that it speaks of.
+    ``presets``: all that it speaks of; ``names``: all of it.
     """
 
     releases: dict[str, Hint] = {}  # noqa: RUF012 - never changed
     model: Hint | None = None
     presets: frozenset[str] = frozenset()
+    names: tuple[Record, ...] = ()
+
+    def between(self, first: int, last: int) -> Hints:
+        """The same, and what is told between two lines alone where the whole text is of several minds."""
+        if not self.names:
+            return self
+        near = hints_of(one for one in self.names if first <= one.line <= last)
+        return self._replace(releases=near.releases | self.releases, model=self.model or near.model)
 
     def release(self, engine: str, allowed: Callable[[str], bool]) -> str | None:
         """The release of ``engine`` that is told, where it is ``allowed``."""
@@ -86,9 +94,8 @@ class Hints(NamedTuple):
         if parts:
             answer.find("HC117", f"{', '.join(parts)}: read from the text around the log")
         if not release and told is not None and told.stated and answer.version and not alike(told.said, answer.version):
-            answer.find(
-                "HC117", f"line {told.line} says {title} {told.said}, the log is of {answer.version}: it counts"
-            )
+            log_is = answer.version if answer.version.startswith("by ") else f"of {answer.version}"
+            answer.find("HC117", f"line {told.line} says {title} {told.said}, the log is {log_is}: it counts")
         ours = self.named() if model_told is not None and model_told.stated and not model else None
         if ours is None or model_told is None or ours.preset is None:
             return
@@ -117,7 +124,7 @@ def hints_of(names: Iterable[Record]) -> Hints:
     said = [_hint(one, "named") for one in names if one.kind == MODEL]
     models = [(hint, preset) for hint in said if (preset := _preset(hint.said))]
     model = _only([hint for hint, _ in models], lambda hint: _preset(hint.said), lambda one, other: one == other)
-    return Hints(releases, model, frozenset(preset for _, preset in models))
+    return Hints(releases, model, frozenset(preset for _, preset in models), tuple(names))
 
 
 def _hint(record: Record, figure: str) -> Hint:

@@ -78,7 +78,7 @@ def test_the_first_cell_of_a_row_is_no_service() -> None:
     """``| **off** | 1568 |`` begins like a line of docker compose; what a refusal needs is said without what it has."""
     refused, *rows = read("refused-and-table.md").boots
     assert refused.meaning == "one request of 262,144 tokens does not fit: 8.18 GiB are needed"
-    read_of = [(row.boot.count("kv_size", "tokens"), row.boot.size("available", "available").text) for row in rows]
+    read_of = [(row.boot.count("kv_size", "tokens"), str(row.boot.size("available", "available"))) for row in rows]
     assert read_of == [(30_427, "1.29"), (73_728, "3.88"), (75_548, "4.00")]
 
 
@@ -124,3 +124,48 @@ def test_one_pool_of_two_models_may_be_either_ones(tmp_path: Path) -> None:
     boot = boot_of(tmp_path / "log", recorded(44, 4))
     assert "a draft model is loaded (line 2) and one KV pool is printed (line 4): it may be the draft's" in said(boot)
     assert "may be the draft's" not in said(boot_of(tmp_path / "log", recorded(44)))
+
+
+def test_weights_and_the_printed_dtype_of_kv_rule_models_out() -> None:
+    """168.89 GiB on a rank are no Granite's of 32 billion parameters, and KV in bf16 is no fp8 page's."""
+    boot = only("weights-rule-out.log")
+    assert boot.candidates == () and "none of the known models has these pages" in said(boot)
+    assert "granite" not in said(boot)
+
+
+def test_the_dtype_of_kv_that_a_kernel_prints_is_the_only_one_tried() -> None:
+    boot = only("weights-rule-out.log").boot
+    assert boot.word("kv_dtype", "dtype") == "bfloat16"
+
+
+def test_a_code_span_says_no_release() -> None:
+    """Its end, and the comma behind it, are its author's: whether the engine's line goes on is not known."""
+    assert [only(name).version for name in ("code-spans.md", "code-spans-listed.md")] == [None, None]
+
+
+def test_two_releases_are_each_of_the_refusal_below_them() -> None:
+    boots = read("two-releases.md", requests=64).boots
+    assert [boot.version for boot in boots] == ["0.28.0", "0.23.1"]
+    asked = [[one.message for one in boot.findings if one.rule == "HC155"] for boot in boots]
+    assert asked[0] == ["64 requests are wanted: each needs a block, and there are 969"]
+    assert {one.severity for one in read("two-releases.md", requests=200).boots[1].findings if one.rule == "HC155"} == {
+        "warning"
+    }
+
+
+def test_a_build_between_releases_is_called_as_its_author_does() -> None:
+    boot = only("build-by-its-author.md")
+    assert boot.headline.startswith("vLLM 0.28.1rc1.dev580, by the rules of 0.31.0, as told, glm-5.3-flash on TP8")
+    assert "the log is" not in said(boot)
+
+
+def test_drafts_that_are_asked_for_and_not_said_leave_the_groups_open() -> None:
+    boot = only("unsaid-draft.nix")
+    assert "groups" not in said(boot)
+    assert "layers of a draft model, of which no line tells, share the blocks; --command says which drafts" in said(
+        boot
+    )
+
+
+def test_the_memory_that_the_cache_uses_stands_for_what_was_available() -> None:
+    assert "line 1 8.64 GiB for KV and states of one GPU" in said(only("cache-in-use.log"))

@@ -191,3 +191,9 @@ def test_drafters_of_whole_blocks_widen_the_pages(block: int, padding: str, draf
     found = diagnosed(text)
     assert found.model_guess.startswith("qwen3.8-27b")
     assert any(f"with {drafts} draft tokens" in one.message for one in found.findings)
+
+
+@pytest.mark.parametrize("time", ["0.02.208 I ", "3.45.67 I ", "0.943 "])
+def test_a_clock_behind_the_name_of_a_container_is_no_release(time: str) -> None:
+    line = f"sglang   {time}llama_kv_cache: CUDA0 KV buffer size = 8.00 MiB\n"
+    assert hints_of(one.record for one in find(line.encode())).releases == {}

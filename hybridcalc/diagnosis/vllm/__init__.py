@@ -14,8 +14,8 @@ from typing import Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.diagnosis import Launched, Question, Shared, add_failures, echoed, serving_findings, shared
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.diagnosis import Launched, Question, add_failures, echoed, serving_findings, shared
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
 from hybridcalc.diagnosis.names import Hints, Named, named_model
 from hybridcalc.diagnosis.vllm.candidates import (
@@ -32,6 +32,7 @@ from hybridcalc.diagnosis.vllm.candidates import (
     tells,
 )
 from hybridcalc.diagnosis.vllm.failures import CAUSES
+from hybridcalc.diagnosis.vllm.wanted import answer_wanted, of_length
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
@@ -42,6 +43,8 @@ from hybridcalc.units import GIB, format_bytes
 MUCH_PADDING_PCT = 10
 MUCH_GRAPH = 2 * GIB
 ONE_GROUP = Fraction(5, 100)
+PRINTED_KV = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
+"""A dtype of KV as torch calls it, and as --kv-cache-dtype does."""
 GDN_KERNELS = ("triton", "flashinfer", "cutedsl")
 _OF_STATES = ("block_size", "padding", "cache_mode", "padding_layers", "seqs_exceed_blocks", "graph_sizes_capped")
 """Lines that only a model with states prints."""
@@ -74,7 +77,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     fitting = fitting_models(boot, said, known, model, release.tried)
     if not fitting and release.told:
         other = release_of(boot, Hints(), known.args.engine_version)
-        if fitting := fitting_models(boot, said, known, model, other.tried):  # what is told is without this model
+        found = fitting_models(boot, said, known, model, other.tried) if other.tried != release.tried else []
+        if fitting := found:  # what is told is without this model
             release, answer.version = other, other.said
     if not fitting and named is not None and named.preset is not None and said.block is not None:
         fitting = fitting_models(boot, said, known, None, release.tried)
@@ -84,7 +88,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     answer.candidates = tuple(fit.candidate for fit in fitting)
     counted = said.available is not None and said.concurrency is not None
     kin = model is not None or class_of(boot) is not None
-    decided = bool(fitting) and (fitting[0].told or (kin and not counted and not unknown))
+    unsaid = boot.first("arguments", "drafting") is not None and not known.args.num_speculative_tokens
+    decided = bool(fitting) and (fitting[0].told or (kin and not counted and not unknown and not unsaid))
     apart = False
     if decided:
         apart = not fitting[0].told and len({one.tp for one in answer.candidates}) > 1
@@ -94,7 +99,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
             answer.version = f"{answer.version}, by the rules of {RELEASES.newest}"
         elif fitting[0].told and len(release.tried) > 1:
             by = f"by the rules of {fitting[0].args.engine_version}"
-            answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
+            build = boot.first("engine_started", "version") or release.told
+            answer.version = f"{answer.version}, {by}" if build else by
     drafts = fitting[0].args.num_speculative_tokens if decided else 0
     if drafts and drafts != known.args.num_speculative_tokens:
         answer.find("HC107", f"the pages are those with {drafts} draft tokens, of which no line tells")
@@ -117,7 +123,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         _undecided(answer, said, question.model)
     if question.workload.wanted is not None:
         share = shared(boot, question.workload.wanted, known.args.data_parallel_size)
-        _wanted(answer, derived, said, question.workload, share, known.args.max_num_seqs)
+        answer_wanted(answer, derived, said, question.workload, share, known.args.max_num_seqs)
     if unknown:
         if fitting:
             same = f"{unknown} is no preset of these pages; they are those of {answer.names}"
@@ -129,8 +135,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     head = f"vLLM {answer.version or ''}{', as told' if release.told else ''}".rstrip()
     question.hints.note(answer, title="vLLM", release=release.told, model=told, by_log=by_log)
     limit = known.args.max_num_seqs
-    of_length = _of_length(answer, derived, said, question.workload, limit)
-    parts = [*of_length, *_verdict(answer, said, None if of_length else limit)]
+    by_length = of_length(answer, derived, said, question.workload, limit)
+    parts = [*by_length, *_verdict(answer, said, None if by_length else limit)]
     answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), parts, failed)
     return answer
 
@@ -155,7 +161,9 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
     """Say why no model was found, or none of several chosen."""
     if answer.candidates:
         why = "the log ends before the cache was sized"
-        if answer.boot.first("engine_started", "speculative_method") is not None and said.concurrency is not None:
+        drafting = [("engine_started", "speculative_method"), ("arguments", "drafting")]
+        drafts = any(answer.boot.first(*one) is not None for one in drafting)
+        if drafts and said.concurrency is not None:
             why = "layers of a draft model, of which no line tells, share the blocks"
         elif said.available is not None and said.concurrency is not None:
             why = "its tokens are those of none of them"
@@ -163,6 +171,7 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
             why = "the memory for the cache is not printed"
         several = len({one.model for one in answer.candidates}) > 1
         fix = "" if model else "--model says which it is" if several else "--command says its TP"
+        fix = "--command says which drafts" if drafts and not several else fix
         answer.find("HC107", f"the pages fit {answer.names}; {why}", fix)
     elif said.block is not None and model is not None:
         block = f"a block of {said.block:,} tokens"
@@ -190,6 +199,9 @@ def _known(boot: Boot, question: Question) -> Known:
         fields.setdefault("enable_prefix_caching", mode != "none")
     if kernel is not None:
         fields["gdn_prefill_backend"] = kernel
+    printed = boot.word("kv_dtype", "dtype")
+    if printed in PRINTED_KV:
+        fields.setdefault("kv_cache_dtype", PRINTED_KV[printed])
     return Known(replace(EngineArgs(), **fields), tp_stated="tensor_parallel_size" in fields)
 
 
@@ -229,11 +241,13 @@ def _alike(fitting: list[Fit]) -> bool:
 def _rows(answer: Diagnosis, said: Figures) -> None:
     boot = answer.boot
     places = {kind: f"line {boot.of(kind)[0].line}" for kind in ("block_size", "available", "kv_size") if boot.of(kind)}
+    in_use = (f"line {one.line}" for one in boot.of("free_memory") if one.size("in_use") is not None)
+    places.setdefault("available", next(in_use, ""))
     if "block_size" in places and said.block is not None:
         padding = f"states padded by {said.padding} %" if said.padding else "states fill it exactly"
         padding = padding if boot.of("padding") else "no padding line"
         answer.row(places["block_size"], f"{said.block:,} tokens a block", padding)
-    if "available" in places and said.available is not None:
+    if places["available"] and said.available is not None:
         answer.row(places["available"], f"{said.available} GiB", "for KV and states of one GPU")
     if "kv_size" in places and said.tokens is not None:
         many = said.concurrency is not None and said.length is not None
@@ -295,68 +309,6 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
     spread = {size.get("tokens") for size in boot.of("kv_size")}
     if len(spread) > 1:
         answer.find("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}")
-
-
-def _wanted(
-    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, share: Shared, limit: int | None
-) -> None:
-    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit`` on
-    a worker. Requests longer than max_model_len are refused, which is said of their length.
-    """
-    if said.length is not None and (workload.mean_length or 0) > said.length:
-        return
-    wanted, run, of = share.each, derived.requests, workload.describe()
-    least = int(said.concurrency.value) if said.concurrency is not None else None
-    if workload.mean_length is None:
-        run, of = least, f"{said.length:,} tokens" if said.length is not None else ""
-    elif run is None:
-        run = least
-        shorter = said.length is None or workload.mean_length < said.length
-        more = least is not None and wanted > least and (limit is None or limit > least)
-        if more and shorter:
-            many = f"{share.said} of {of} are wanted: the blocks hold {least:,} at least"
-            fix = "--model says which it is"
-            answer.find("HC155", f"{many}; whether so many is not known without the model", fix, severity="note")
-            return
-    if run is None:
-        return
-    limited, short = limit is not None and limit < wanted, run < wanted and answer.binding != "limit"
-    run = min(run, limit) if limit is not None else run
-    blocks, each = derived.num_blocks, derived.blocks_per_request
-    takes = f", {wanted * each:,} blocks of {blocks:,}" if each and blocks and workload.mean_length is None else ""
-    said_of = f"{share.said} of {of} are wanted{takes}: {run * share.workers:,} run at once"
-    if run >= wanted:
-        answer.find("HC155", said_of, severity="note")
-        return
-    fixes = [f"--max-num-seqs {wanted}"] if limited or answer.binding == "limit" else []
-    if short:
-        less = [] if any(c.kv_dtype == "fp8" for c in answer.candidates) else ["fp8 KV"]
-        less += ["a shorter --max-model-len"] if workload.mean_length is None else []
-        fixes.append(", or ".join(["more memory for the cache", *less]))
-    answer.find("HC155", said_of, " with ".join(fixes))
-
-
-def _of_length(
-    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, limit: int | None
-) -> list[str]:
-    """How many requests of the length that is asked for fit: by the plan, else no fewer than of max_model_len; and no
-    more than ``limit`` in either.
-    """
-    length = workload.mean_length
-    if length is None or said.length is None:
-        return []
-    if length > said.length:
-        over = f"requests of {workload.describe()} are refused: max_model_len is {said.length:,}"
-        answer.find("HC155", over, f"--max-model-len {int(length)}")
-        return [over]
-    if derived.requests is not None:
-        return [f"{requests_text(derived.requests)} of {workload.describe()} fit"]
-    if said.concurrency is None or said.concurrency.value < 1:
-        return []
-    least = int(said.concurrency.value)
-    if limit is not None and limit <= least:
-        return [f"{requests_text(limit)} of {workload.describe()} run at once"]
-    return [f"the blocks hold at least {requests_text(least)} of {workload.describe()}"]
 
 
 def _exact(

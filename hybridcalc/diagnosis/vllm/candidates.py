@@ -6,6 +6,7 @@ tensor parallelism and dtypes, and those that print the same pages are candidate
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture
+from hybridcalc.architecture.weights import parameters
 from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.diagnosis import models_with_states
@@ -32,6 +34,10 @@ _TP = (1, 2, 4, 8, 16)
 DRAFTS = (1, 2, 3, 4, 5, 7, 6, 8, 15, 16)
 """Draft tokens tried where pages fit no model without any: those of heads, then those of drafters of whole blocks."""
 NEAR_TOKENS = 256
+MOST_OF_BF16, LEAST_OF_BF16 = Fraction(3, 2), Fraction(1, 8)
+"""Of a model's weights in bf16, what a rank may hold, a draft model's beside them; and what all ranks do together."""
+SHARED = re.compile(r"PP|DP|EP")
+"""Ranks that share out layers, requests or experts."""
 HOPPER, OLDER = "9.0", "8.9"
 """Cards whose prefill kernels can keep states at a grid of tokens, and those that cannot."""
 
@@ -56,6 +62,7 @@ def figures_of(boot: Boot) -> Figures:
     """The figures that answers rest on; the pages of another program's blocks say nothing of the model."""
     kinds = ("available", "cpu_memory", "one_request_too_big", "reserved")
     available = next((size for kind in kinds if (size := boot.size(kind, "available")) is not None), None)
+    available = available or boot.size("free_memory", "in_use")
     other_program = boot.first("block_size", "before") is not None
     return Figures(
         None if other_program else boot.count("block_size", "tokens"),
@@ -103,7 +110,7 @@ def release_of(boot: Boot, hints: Hints, launched: str | None = None) -> Release
     """
     for kind in ("engine_started", "server_version"):
         version = (boot.word(kind, "version") or "").removeprefix("v")
-        if version and "rc" not in version and "dev" not in version and ENGINES["vllm"].knows(version):
+        if version and _has_rules(version):
             return Release(version, (version,))
     if launched is not None:
         return Release(launched, (launched,))
@@ -111,32 +118,43 @@ def release_of(boot: Boot, hints: Hints, launched: str | None = None) -> Release
     release = _by_form(boot)
     if build:
         return release._replace(said=build)
-    told = hints.release("vllm", lambda version: _may_print(version, boot))
-    return Release(told, (told,), told=True) if told is not None else release
+    told = hints.release("vllm", lambda version: not _has_rules(version) or _may_print(version, boot))
+    if told is None:
+        return release
+    return Release(told, (told,), told=True) if _has_rules(told) else release._replace(said=told, told=True)
+
+
+def _has_rules(version: str) -> bool:
+    """Whether a release is one of those that are known, and no build between two of them."""
+    return "rc" not in version and "dev" not in version and ENGINES["vllm"].knows(version)
 
 
 def _may_print(version: str, boot: Boot) -> bool:
-    """Whether a release has rules, and prints capacity lines of the form of the boot's."""
-    if "rc" in version or "dev" in version or not ENGINES["vllm"].knows(version):
-        return False
+    """Whether a release prints capacity lines of the form of the boot's."""
     rules, found = RELEASES.rules_for(version)[0], figures_of(boot)
     tokens = next(iter(boot.of("kv_size")), None)
-    if tokens is None or found.tokens is None or found.concurrency is None or found.length is None or tokens.told:
+    if tokens is None or found.tokens is None or found.concurrency is None or found.length is None:
         return True
+    if tokens.told:
+        return True
+    goes_on = tokens.get("goes_on") is not None and not tokens.quoted
     whole = is_capacity(found.tokens, found.concurrency, found.length)
-    return rules.one_capacity_line >= (tokens.get("goes_on") is not None) and (whole or rules.tokens_of_pool)
+    return rules.one_capacity_line >= goes_on and (whole or rules.tokens_of_pool)
 
 
 def _by_form(boot: Boot) -> Release:
     """What the form of the capacity lines and the meaning of the tokens leave."""
     tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
     one_line = RELEASES.oldest_with("one_capacity_line", True)
+    any_of_them = Release(None, tuple(dict.fromkeys((RELEASES.newest, one_line, *RELEASES.recorded))))
     if tokens is None or concurrency is None or tokens.told:
-        return Release(None, tuple(dict.fromkeys((RELEASES.newest, one_line, *RELEASES.recorded))))
+        return any_of_them
     count, times, length = tokens.count("tokens"), concurrency.size("concurrency"), concurrency.count("max_model_len")
     if count is not None and times is not None and length is not None and not is_capacity(count, times, length):
         first = RELEASES.oldest_with("tokens_of_pool", False)
         return Release(f"before {first}", RELEASES.unlike("tokens_of_pool", True, apart=LINES))
+    if tokens.quoted:
+        return any_of_them
     one_after_the_other = 0 <= concurrency.line - tokens.line <= 1  # a note may break the line behind its comma
     later = one_after_the_other and tokens.get("goes_on") is not None
     said = f"{one_line.removesuffix('.0')} or later" if later else f"before {one_line.removesuffix('.0')}"
@@ -169,6 +187,8 @@ def fitting_models(
     models = (model,) if model is not None else models_with_states(printed) or models_with_states()
     sure = model is not None or printed is not None
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
+    if model is None:
+        models = tuple(one for one in models if _may_weigh(one, boot, args))
     best: list[Fit] = []
     for number in drafts:
         found = [fit for tried in models for fit in _fits(tried, said, known, number, releases)]
@@ -180,6 +200,23 @@ def fitting_models(
         narrow = known._replace(args=replace(args, mamba_ssm_cache_dtype="bfloat16"))
         return fitting_models(boot, said, narrow, model, releases)
     return _ranked(best)
+
+
+def _may_weigh(model: Architecture, boot: Boot, args: EngineArgs) -> bool:
+    """Whether the weights that a rank printed may be the model's: no more than all parameters in bf16 and half as many
+    again, and no less than a rank's share in two bits, where nothing but tensors is known to share them out.
+    """
+    printed = [size.value for one in boot.of("weights_loaded") if (size := one.size("usage")) is not None]
+    if not printed or not max(printed):
+        return True
+    try:
+        bf16 = 2 * parameters(model).number()
+    except HybridcalcError:
+        return True
+    ranks = args.tensor_parallel_size if args.tensor_parallel_size > 1 else max(_TP)
+    alone = not any(SHARED.search(rank) for rank in boot.ranks) and not args.cpu_offload_gb
+    alone = alone and args.pipeline_parallel_size == args.data_parallel_size == 1
+    return max(printed) <= MOST_OF_BF16 * bf16 and (not alone or max(printed) >= LEAST_OF_BF16 * bf16 / ranks)
 
 
 def _fits(model: Architecture, said: Figures, known: Known, drafts: int, releases: tuple[str, ...]) -> Iterator[Fit]:
