@@ -439,6 +439,8 @@ def _not_found(name: str) -> ModelNotFound:
     near = dict.fromkeys(ids[alias] for alias in (*begun, *difflib.get_close_matches(typed, ids, n=6, cutoff=0.5)))
     nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
     or_fetched = ", or add --download" if "/" in name else ""
+    if name.lower().endswith(".gguf"):
+        return ModelNotFound(f"{printable(name, LONGEST_SHOWN)}: no such file", fix="nor does its name tell a preset")
     return ModelNotFound(
         f"no model {quoted(name, LONGEST_SHOWN)}", fix=f"{nearest}; or give a config.json or its folder{or_fetched}"
     )

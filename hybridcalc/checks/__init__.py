@@ -227,7 +227,9 @@ def order(located: Located) -> tuple[str, int, int, int]:
 
 
 class Explained(NamedTuple):
-    """A rule as it is explained: ``severity`` as it is reported, ``reason`` with its arithmetic, ``source``."""
+    """A rule as it is explained: ``severity`` as it is reported, ``reason`` with its arithmetic, ``source``, ``flags``:
+    those that decide it, one of which is what to write otherwise.
+    """
 
     id: str
     severity: str
@@ -235,6 +237,7 @@ class Explained(NamedTuple):
     reason: str
     source: str
     engine: str = ""
+    flags: tuple[str, ...] = ()
 
 
 FILE_RULES = (
@@ -300,7 +303,7 @@ def explained_rules() -> dict[str, Explained]:
 
 def _of(whose: str, rules: Iterable[Rule]) -> Iterator[Explained]:
     for rule in rules:
-        yield Explained(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose)
+        yield Explained(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose, rule.place)
 
 
 def _by_id(rules: Iterable[Explained]) -> dict[str, Explained]:

@@ -21,6 +21,7 @@ from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, Misspe
 from hybridcalc.findings import Finding
 from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
+from hybridcalc.shell.flags import same_of
 from hybridcalc.shell.variables import A_TEMPLATE, is_path_to
 
 _REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")
@@ -416,7 +417,9 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
         at = _argument(name, words.kept, engine)
         place = deployment.place if at is None else words.kept[at].place
         message = f"no {engine.title} known here takes {printable(name[:40])}: the server may not start"
-        yield located_at(Finding("HC071", "warning", message, "leave it out"), place, deployment)
+        same = same_of(name, engine.flags.names)
+        fix = f"its name there is {same}" if same else "leave it out"
+        yield located_at(Finding("HC071", "warning", message, fix), place, deployment)
 
 
 def _argument(flag: str, words: Sequence[Word], engine: Engine) -> int | None:

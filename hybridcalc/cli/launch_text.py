@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,17 @@ def launch_of(words: list[str]) -> Launch:
             raise
         error.message = f"{place_in(words[0])}: {error.message}"
         raise
+
+
+def started_by(text: str) -> tuple[str, str | None, Any, tuple[str, ...]]:
+    """What a launch line (``--command``) starts: the engine, the model it names, its arguments, of the release of its
+    image, and its words; it may stand in a script or on stdin, as for ``plan``.
+    """
+    launch = launch_of([text])
+    engine = launch.engine or ENGINES.usual
+    named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
+    known = replace(args, engine_version=args.engine_version or ENGINES.release(launch))
+    return engine, named, known, tuple(launch.words)
 
 
 def _configured(launch: Launch, script: str | None) -> Launch:

@@ -212,11 +212,9 @@ def _asked(model: str | None, command: str | None, length: int | None) -> LiveQu
     found = LiveQuestion(None if model is None else options.model(model), length=length)
     if command is None:
         return found
-    from hybridcalc.cli.launch_text import launch_of
+    from hybridcalc.cli.launch_text import started_by
 
-    launch = launch_of([command])
-    engine = launch.engine or ENGINES.usual
-    named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
+    engine, named, args, _ = started_by(command)
     if found.model is None and named:
         with suppress(ModelNotFound):  # the server may name one
             found = found._replace(model=options.model(named))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +84,11 @@ def log(
     if emit is not None:
         _emit(emit, launch, boots[-1][1] if boots else None, work)
         return
-    compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
+    compared = (
+        [plan.compare(boot.boot, [each.model for each in boot.candidates]) for _, boot in boots]
+        if plan is not None
+        else []
+    )
     if not boots:
         asked_for = asked_for.undrawn("there is no boot in it")
     from hybridcalc.diagnosis.view import log_view
@@ -206,11 +209,6 @@ def _expected(path: str) -> "ExpectedPlan":
 
 
 def _launch(text: str) -> Launched:
-    """What a launch line starts, of the release of its image; it may stand in a script or on stdin, as for ``plan``."""
-    from hybridcalc.cli.launch_text import launch_of
+    from hybridcalc.cli.launch_text import started_by
 
-    launch = launch_of([text])
-    engine = launch.engine or ENGINES.usual
-    named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
-    known = replace(args, engine_version=args.engine_version or ENGINES.release(launch))
-    return Launched(engine, named, known, tuple(launch.words))
+    return Launched(*started_by(text))

@@ -56,7 +56,9 @@ def rules_command(
         return
     (only,) = rules.values()
     terminal.verdict(out, only.id, only.title)
+    told = f"{', '.join(only.flags)}: plan and check name the value" if only.flags else ""
     facts = [("severity", only.severity), ("of", only.engine or "files"), ("why", only.reason), ("source", only.source)]
+    facts[3:3] = [("change", told)] if told else []
     terminal.pairs(out, facts)
 
 

@@ -7,9 +7,10 @@ same digits, but for tokens, which may differ by a thousandth. A release that ch
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.presets import find_preset
 from hybridcalc.bootlog.boots import Boot, figures, merged
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
@@ -59,12 +60,17 @@ class ExpectedPlan(NamedTuple):
     engine: str | None
     starts: bool | None
     figures: dict[str, Any]
+    model: str | None = None
 
-    def compare(self, boot: Boot) -> list[Compared]:
-        """Every predicted figure against the boot's; before them the engine and the outcome, if they part."""
+    def compare(self, boot: Boot, models: Sequence[str] = ()) -> list[Compared]:
+        """Every predicted figure against the boot's; before them the engine, the model (of the presets that fit it) and
+        the outcome, if they part.
+        """
         rows = []
         if self.engine and boot.engine and self.engine != boot.engine:
             rows.append(Compared("engine", self.engine, boot.engine))
+        if self.model is not None and models and self.model not in models:
+            rows.append(Compared("model", self.model, models[0]))
         if self.starts is not None and boot.started is not None and self.starts is not boot.started:
             rows.append(Compared("starts", self.starts, boot.started))
         printed = figures(boot)
@@ -80,10 +86,13 @@ def read_plan(path: str) -> ExpectedPlan:
     engine, starts = document.get("engine"), document.get("starts")
     if not predicted and starts is not False:
         raise InputError(f"{where} predicts no figure of a log", fix=SAVE)
+    named = document.get("model")
+    preset = find_preset(named) if isinstance(named, str) else None
     return ExpectedPlan(
         engine if isinstance(engine, str) and engine in ENGINES.rows else None,
         starts if isinstance(starts, bool) else None,
         predicted,
+        None if preset is None else preset[0],
     )
 
 

@@ -50,7 +50,7 @@ def boot_view(
     starts = not any(found.severity == "error" for found in answer.findings)
     notes = [NEEDS_LENGTH] if not length and answer.rows and starts and answer.boot.engine in ENGINES else []
     tables: tuple[Table, ...] = ()
-    subject = ""
+    headline, meaning, subject = answer.headline, answer.meaning, ""
     if compared is not None:
         agreed = {True: "as planned", False: "differs", None: "not printed"}
         rows = tuple(
@@ -60,13 +60,19 @@ def boot_view(
         header, differing = ("figure", "planned", "printed", ""), (False, True, None)
         telling = sorted(range(len(rows)), key=lambda n: differing.index(compared[n].agrees))
         tables = (Table("Against the plan", header, rows, (1, 2), asked=True, telling=tuple(telling)),)
-        subject = "" if any(c.agrees is not None for c in compared) else NOTHING_PREDICTED
+        differ = [c for c in compared if c.agrees is False]
+        if differ:
+            said = "differs from the plan in " + (differ[0].name if len(differ) == 1 else f"{len(differ)} figures")
+            others = [_other(c) for c in differ if c.name in ("engine", "model")]
+            headline, meaning, subject = said, "; ".join(others), ": ".join(filter(None, (headline, meaning)))
+        elif not any(c.agrees for c in compared):
+            subject = NOTHING_PREDICTED
     planned = answer.planned
     failure = next((found for found in answer.findings if found.fix and found.message == answer.meaning), None)
     return View(
         f"boot from line {answer.boot.line}",
-        answer.headline,
-        answer.meaning,
+        headline,
+        meaning,
         subject=subject,
         evidence=tuple(answer.rows),
         said=("HC110", "HC111", "HC112"),
@@ -153,6 +159,14 @@ def printed_picture(answer: Diagnosis) -> "Bars":
     meaning = f" {answer.meaning[:1].upper()}{answer.meaning[1:]}." if answer.meaning else ""
     told = f"One rank, to the printed digits.{meaning}"
     return Bars(f"Memory as printed: {answer.headline}", told, "memory of one rank", (Bar("", shown),))
+
+
+def _other(differing: "Compared") -> str:
+    """Of which other engine or model the plan is."""
+    planned, here = differing.expected, differing.printed
+    if differing.name == "engine":
+        planned, here = ENGINES.rows[planned].title, ENGINES.rows[here].title
+    return f"the plan is of {planned}, this is {here}"
 
 
 def _shown(value: Any) -> str:

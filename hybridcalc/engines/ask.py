@@ -4,6 +4,7 @@ hybridcalc.plan("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 2", gpu="h100",
 hybridcalc.plan("kimi-k3", tp_size=8, rest="28.55GiB")        arguments under the engine's own names
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -14,7 +15,7 @@ from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import InputError, Refusal, quoted
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import parse_gib, parse_tokens
 
@@ -55,7 +56,7 @@ def plan(
     served.check_memory(known)
     unknown = sorted(set(arguments) - {field.name for field in fields(args)})
     if unknown:
-        raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
+        raise _no_argument(served, unknown[0], args)
     share = not _is_launch(model_or_launch) and served.renamed.get("tp_size", "tp_size") not in arguments
     options = {"gpu": known.gpu, "engine_version": release, "share": share}
     args = replace(args, **arguments)
@@ -68,6 +69,8 @@ def plan(
     given = next((value for value in (rest, available) if isinstance(value, Rest)), None)
     try:
         return served.plan(model, args, given or served.memory(model, args, known), workload)
+    except MemoryUnknown as error:
+        raise MemoryUnknown(_in_python(error.message), figures=error.figures, fix=_in_python(error.fix)) from None
     except Refusal as refusal:
         raise (served.not_shared(model, args, shared, refusal) or refusal) from None
 
@@ -121,7 +124,7 @@ def arguments_of(
     own = {name: value for name, value in arguments.items() if name not in OPTIONS}
     unknown = sorted(set(own) - {field.name for field in fields(args)})
     if unknown:
-        raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
+        raise _no_argument(served, unknown[0], args)
     args = replace(served.with_options(args, {"engine_version": release, **options}), **own)
     served.check_together(args)
     return served, model, args
@@ -143,6 +146,19 @@ def _asked(
     if model is None:
         raise InputError("the launch line names no model", fix=f"add {served.model_flag}")
     return served, model, args, ENGINES.release(line)
+
+
+def _no_argument(served: Engine, name: str, args: Any) -> InputError:
+    """That an engine has no such argument, and what to write: the one whose flag is called so, or which there are."""
+    spelt = (f"{dashes}{name.replace('_', '-')}" for dashes in ("--", "-"))
+    flag = next((found for each in spelt if (found := served.flags.by_spelling.get(each)) is not None), None)
+    fix = f"write {flag.field}" if flag is not None else f"it takes the fields of {type(args).__name__}"
+    return InputError(f"{name[:40]} is no argument of {served.title}", fix=fix)
+
+
+def _in_python(text: str) -> str:
+    """Options of a command in a text (``--gpu NAME``) as arguments: ``gpu="NAME"``."""
+    return re.sub(r"--([a-z-]+) ([A-Z]+)\b", lambda found: f'{found[1].replace("-", "_")}="{found[2]}"', text)
 
 
 def _is_launch(model_or_launch: str | Architecture) -> TypeGuard[str]:

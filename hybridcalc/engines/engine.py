@@ -172,9 +172,10 @@ class Engine:
         changed = {field: value for field, value in fields.items() if hasattr(args, field)}
         args = replace(args, **changed) if changed else args
         if card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
-            from hybridcalc.hardware import gpus_in_words
+            from hybridcalc.hardware import gpu_id, gpus_in_words
 
-            raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=f"write --gpu {ranks}x...")
+            named = gpu_id(card.source) or card.source.strip().rpartition("x")[2]
+            raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=f"write --gpu {ranks}x{named}")
         return args
 
     def seeing(self, args: Any, gpus: int) -> Any:

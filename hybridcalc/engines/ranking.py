@@ -98,9 +98,13 @@ def ranking(sides: Sequence[Ranked]) -> list[int]:
 
 
 def ranking_table(sides: Sequence[Ranked]) -> Table:
-    """A row for each, the best first."""
+    """A row for each, the best first; where none starts, what each is refused for."""
     order, engines = ranking(sides), {side.engine.name for side in sides}
     best = sides[order[0]]
+    if best.plan is None:
+        own = ("engine",) if len(engines) > 1 else ()
+        stopped = ((_short(each.label), *([each.engine.title] if own else []), _stopped(each)) for each in sides)
+        return Table("Ranked", ("launch", *own, "does not start"), tuple(stopped), asked=True, fills=True)
     rows = []
     for number in order:
         side = sides[number]
@@ -115,7 +119,8 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
                 spread = (f"{side.cost:,.2f}", "-" if side.each is None else f"{side.each:,.4f}")
             figures = (requests, *spread, idle)
         own = (side.engine.title,) if len(engines) > 1 else ()
-        rows.append((_short(side.label), *own, *figures, loses(side, best)))
+        alone = sum(each.plan is None for each in sides) == 1  # a note says it in words
+        rows.append((_short(side.label), *own, *figures, loses(side, best, brief=alone)))
     own = ("engine",) if len(engines) > 1 else ()
     spread = ("a GPU", "KV tokens") if best.price is None else ("an hour", "each")
     header = ("launch", *own, "requests", *spread, "idle", "loses by, binds")
@@ -131,16 +136,25 @@ def _short(label: str) -> str:
     return f"{(name or label)[: LONGEST_LABEL - len(tail)]}{tail}"
 
 
-def loses(side: Ranked, best: Ranked) -> str:
-    """What makes a side serve less on a GPU than the best: what binds, and which rules it breaks."""
+def loses(side: Ranked, best: Ranked, *, brief: bool = False) -> str:
+    """What makes a side serve less on a GPU than the best: what binds, and which rules it breaks; ``brief``: by their
+    names alone.
+    """
     plan = side.plan
-    if isinstance(side.answer, Refusal) or plan is None:
-        return f"does not start: {getattr(side.answer, 'rule', '')}".rstrip(": ")
+    if plan is None:
+        return f"does not start: {getattr(side.answer, 'rule', '') if brief else _stopped(side)}".rstrip(": ")
     rules = dict.fromkeys(found.rule for found in plan.findings if found.severity != "note")
     told = [BINDS.get(plan.binding, plan.binding)]
     if side.worth[1] < best.worth[1]:
         told[:1] = [f"{100 * (1 - side.worth[1] / best.worth[1]):.0f} %, {told[0]}"]
     return "; ".join([*told, *([" ".join(rules)] if rules else [])])
+
+
+def _stopped(side: Ranked) -> str:
+    """Why a side does not start, in the words of the rule that refuses it."""
+    rule = getattr(side.answer, "rule", "")
+    title = next((each.title for each in side.engine.rules() if each.id == rule), "")
+    return f"{title} ({rule})" if title else rule or "refused"
 
 
 def difference(side: Ranked, sides: Sequence[Ranked]) -> tuple[str, list[str]]:
@@ -179,6 +193,9 @@ def compared_view(
     plan = best.plan
     if plan is None:
         headline = "none of these starts"
+    elif plan.workload.lengths and not any(side.plan.requests for side in sides if side.plan is not None):
+        who = best.label if len(sides) == 1 else "none of these"
+        headline = f"{who} serves {'no' if len(sides) == 1 else 'a'} request of {plan.workload.describe()}"
     else:
         alike = [side.label for side in sides if side.worth == best.worth]
         who = f"{best.label} runs" if len(alike) == 1 else f"{best.label} and {len(alike) - 1} alike run"
@@ -186,6 +203,7 @@ def compared_view(
     started = [(side.label, side.plan) for side in sides if side.plan is not None]
     meaning = _best_mended(sides) if plan is None else [f"on {best.gpus} GPUs"] if best.gpus > 1 else []
     meaning += [f"{len(started)} of {len(sides)} start"] if 0 < len(started) < len(sides) else []
+    meaning += _wanted(sides)
     if best.price is not None and best.each is not None:
         meaning.append(f"{best.cost:,.2f} an hour, {best.each:,.4f} a request")
     tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
@@ -214,6 +232,17 @@ def compared_view(
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},
     )
+
+
+def _wanted(sides: Sequence[Ranked]) -> list[str]:
+    """How many of them serve the requests that are wanted, where a number is."""
+    plans = [plan for side in sides if (plan := side.plan or side.then) is not None]
+    wanted = next((plan.workload.wanted for plan in plans), None)
+    if wanted is None:
+        return []
+    enough = sum(side.certain >= wanted for side in sides)
+    said = f"{enough} of {len(sides)} serve as many" if enough else "none serves as many"
+    return [f"{wanted:,} {'is' if wanted == 1 else 'are'} wanted: {said}"]
 
 
 def _refused(sides: Sequence[Ranked]) -> list[str]:

@@ -12,7 +12,7 @@ from hybridcalc.engines.answer import Answer
 from hybridcalc.findings import html_of_records
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.pace import pace_of_one
-from hybridcalc.fitting.question import ALLOWED, Offer, Question
+from hybridcalc.fitting.question import ALLOWED, MOST_TP, Offer, Question, offers
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS, gpu_id, gpus_in_words
 from hybridcalc.speed.plans import rate_text
@@ -240,7 +240,7 @@ def _nearness(lost: Lost) -> tuple[int, float, float]:
 
 class Nearest(NamedTuple):
     """What comes nearest to serving, in words; the deployment that runs the most, where one starts; and what serves
-    with more GPUs than there are.
+    with more GPUs than there are, more ranks than were asked for or, where memory lacks, other GPUs.
     """
 
     text: str
@@ -290,11 +290,21 @@ def nearest(question: Question, found: Found) -> Nearest:
     if short:
         lost = min((measured(each, question) for each in short[:MOST_MEASURED]), key=lambda each: each.lacks_gib)
         offer, _, _, shape = lost.candidate
-        lacks = f"{lost.lacks_gib:.2f} GiB a GPU"
+        lacks, more = f"{lost.lacks_gib:.2f} GiB a GPU", more or _elsewhere(question)
         return Nearest(f"{gpus_text(shape.ranks, offer)}: {lost.reason}", lacks, None, more, lacks_gib=lost.lacks_gib)
     reasons = Counter(lost.reason for lost in found.lost if lost.kind in ("context", "refused", "unknown"))
     text = reasons.most_common(1)[0][0] if reasons else "no combination is known"
     return Nearest(text, "", None, more)
+
+
+def _elsewhere(question: Question) -> Deployment | None:
+    """What serves with as many ranks as are ever tried, else on GPUs of more memory; none where prices say which."""
+    offered = question.offers
+    larger = [each for each in offers((), {}, None) if each.gpu.engine_gib > max(one.gpu.engine_gib for one in offered)]
+    tries = [question._replace(most_tp=MOST_TP)] if question.most_tp < MOST_TP else []
+    tries += [question._replace(most_tp=MOST_TP, offers=tuple(larger))] if larger and offered[0].price is None else []
+    found = (served[0] for asked in tries if (served := Search(asked, 1).run().deployments))
+    return next(found, None)
 
 
 def gpus_text(count: int, offer: Offer) -> str:

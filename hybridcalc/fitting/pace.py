@@ -7,6 +7,7 @@ requests never has a lower floor, so that the most is found by halving. All requ
 average.
 """
 
+from math import ceil
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
@@ -65,10 +66,13 @@ def _step(served: Engine, model: Architecture, args: Any, rates: Rates, batch: i
 
 
 def pace_of_one(made: Deployment) -> Pace | None:
-    """The floors of one of its servers; None where nothing is known of the GPU's rates or of the weights."""
+    """The floors of one of its servers at its part of the requests that are asked for, all that it runs where no number
+    is; None where nothing is known of the GPU's rates or of the weights.
+    """
     if gpu_id(made.offer.gpu.source) is None:
         return None
     try:
-        return pace_of(made.engine, made.one)
+        asked = made.one.workload.wanted
+        return pace_of(made.engine, made.one, wanted=asked and ceil(asked / made.servers))
     except HybridcalcError:
         return None

@@ -86,16 +86,24 @@ def wanted_requests(concurrency: int, headroom: Fraction) -> int:
 
 
 def checkpoints(model: Architecture) -> tuple[Architecture, ...]:
-    """The checkpoints of a preset, the one that was asked for alone where the name is of one: with an organisation that
-    is not the model's own, or with a word for how it is stored.
+    """The checkpoints of a preset, the one that was asked for alone where the name is of one: with an organisation, or
+    with a word for how it is stored.
     """
     listed = shipped_checkpoints(model.name) if model.config is None else []
     asked = model.asked.lower()
-    own = asked in (model.name.lower(), (model.hf_id or "").lower())
     one = "/" in asked or model.reading or asked.endswith("bf16")
-    if not listed or (one and not own):
+    if not listed or (one and asked != model.name.lower()):
         return (model,)
     return tuple(load_model(each["id"]) for each in listed)
+
+
+def left_out(models: Sequence[Architecture]) -> tuple[str, list[str]]:
+    """The preset of a checkpoint that was asked for alone, and its others, which its own name searches too."""
+    if len(models) > 1 or models[0].config is not None:
+        return "", []
+    asked = (models[0].asked or models[0].hf_id or "").lower()
+    others = [each["id"] for each in shipped_checkpoints(models[0].name) if each["id"].lower() != asked]
+    return models[0].name, others
 
 
 def offers(names: Sequence[str], prices: dict[str, float], most: int | None) -> tuple[Offer, ...]:

@@ -76,7 +76,8 @@ class Planner:
             return (), why
         if len({plan.requests for plan, _ in plans}) > 1:
             return (), f"{len(plans)} starts of {model.name} give these pools, with other figures each"
-        return tuple(plan for plan, _ in plans), " or ".join(how for _, how in plans)
+        told = [how for _, how in plans]  # each in quotes where there are several: a flag is of its own start alone
+        return tuple(plan for plan, _ in plans), " or ".join(f"'{how}'" if len(told) > 1 else how for how in told)
 
     def more(self, worker: Worker, plan: Answer, wanted: int) -> tuple[Suggestion, ...]:
         """What lets so many requests run where the limit binds, of an engine whose own suggestions do not say it."""
@@ -175,7 +176,8 @@ def memory_of(served: Engine, model: Architecture, args: Any, worker: Worker) ->
     """The memory, GiB, with which a start makes the pools of a worker; None where there is none.
 
     Slots, or blocks, never fall with the memory; between two of their steps tokens do not either. So halving finds
-    first the memories with just so many slots, and among them the one with just so many tokens.
+    first the memories with just so many slots, and among them the one with just so many tokens. Of a server that does
+    not say its slots, those that its tokens come with are tried, and one more or less.
     """
     sweeping: Sweeping = served.sweeping
     units, tokens = worker.pools.get(BLOCKS) or worker.pools.get(STATE), worker.pools.get(KV)
@@ -187,18 +189,23 @@ def memory_of(served: Engine, model: Architecture, args: Any, worker: Worker) ->
         except HybridcalcError:
             return Outcome(0, 0, 0, "")
 
-    low, high = 0.0, MOST_GIB
-    if units is not None and units.size:
-        wanted = round(units.size)
-        low = _least(lambda gib: at(gib).units >= wanted, low, high)
-        high = _least(lambda gib: at(gib).units > wanted, low, high)
+    def within(wanted: int) -> float | None:
+        low = _least(lambda gib: at(gib).units >= wanted, 0.0, MOST_GIB)
+        high = _least(lambda gib: at(gib).units > wanted, low, MOST_GIB)
         if at(low).units != wanted:
             return None
-    if tokens is None or not tokens.size:
-        return low if units is not None and units.size else None
-    count = round(tokens.size)
-    found = _least(lambda gib: at(gib).tokens >= count, low, high)
-    return found if at(found).tokens == count and at(found).units == at(low).units else None
+        if not count:
+            return low
+        found = _least(lambda gib: at(gib).tokens >= count, low, high)
+        return found if at(found).tokens == count and at(found).units == wanted else None
+
+    count = round(tokens.size) if tokens is not None and tokens.size else 0
+    if units is not None and units.size:
+        return within(round(units.size))
+    if not count:
+        return None
+    near = at(_least(lambda gib: at(gib).tokens >= count, 0.0, MOST_GIB)).units
+    return next((gib for wanted in (near, near - 1, near + 1) if (gib := within(wanted)) is not None), None)
 
 
 def _least(reached: Callable[[float], bool], low: float, high: float) -> float:

@@ -16,7 +16,7 @@ from hybridcalc.fitting.answer import DEFAULT_TOP, Fit, Nearest, command_text, c
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import UNLIMITED, FitModels, parameters_of
 from hybridcalc.fitting.pace import pace_of_one
-from hybridcalc.fitting.question import Question
+from hybridcalc.fitting.question import Question, left_out
 from hybridcalc.fitting.search import Lost
 from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, table, verdict
 from hybridcalc.speed.plans import rate_text
@@ -27,7 +27,7 @@ LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
 LABEL = 8
 """Columns of what stands before a line."""
-SPARE = ("else", "price", "a prompt", "nodes")
+SPARE = ("else", "stored", "price", "a prompt", "nodes")
 """Labels of lines that are left out where there is no room for them."""
 COLUMNS = 80
 TOLD = COLUMNS - len(INDENT) - LABEL - 1
@@ -247,6 +247,10 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     said += _cautions(launched, verbose=verbose)
     if pace is not None and (fit.question.pace is not None or fit.question.workload.tells_prompts):
         said.append(("a prompt", prompt_text(pace)))
+    preset, others = left_out(fit.question.models)
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        said.append(("stored", f"as named; fit {preset} tries {others[0]}{more} too"))
     if fit.losers and not explain:
         said.append(("else", f"{counted(fit.losers)}: --explain"))
     return said
@@ -264,6 +268,11 @@ def _cautions(made: Deployment | None, *, verbose: bool) -> Iterator[tuple[str, 
             yield finding.rule, finding.message
 
 
+def _why(lost: Lost) -> str:
+    """Why something is no answer, and what a GPU lacks."""
+    return lost.reason + (f"; lacks {lost.lacks_gib:.2f} GiB" if lost.lacks_gib else "")
+
+
 def _print_losers(out: Console, fit: Fit) -> None:
     header = ("GPU", "engine", "checkpoint", "why not")
     rows = [
@@ -271,7 +280,7 @@ def _print_losers(out: Console, fit: Fit) -> None:
             lost.candidate.offer.name,
             lost.candidate.served.engine.title,
             lost.candidate.model.asked or lost.candidate.model.name,
-            lost.reason + (f"; lacks {lost.lacks_gib:.2f} GiB" if lost.lacks_gib else ""),
+            _why(lost),
         )
         for lost in (loser.nearest for loser in fit.losers)
     ]
@@ -360,14 +369,6 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
         out.print()
         listing(
             out,
-            ("checkpoint", "lacks a GPU", "why not"),
-            [
-                (
-                    lost.candidate.model.asked or lost.candidate.model.name,
-                    f"{lost.lacks_gib:.2f} GiB" if lost.lacks_gib else "",
-                    lost.reason,
-                )
-                for lost in fit.lost
-            ],
-            right=(1,),
+            ("checkpoint", "why not"),
+            [(lost.candidate.model.asked or lost.candidate.model.name, _why(lost)) for lost in fit.lost],
         )

@@ -37,6 +37,10 @@ WIDEST, NARROWEST = 100, 20
 SHADES = {"state": "cyan", "kv": "yellow", "balanced": "magenta", "scratch": "magenta", "trouble": "red"}
 CODES = {"cyan": 36, "yellow": 33, "magenta": 35, "red": 31}
 LEAST_REASON = 16
+COUNTED = ("tokens", "slots", "requests", "blocks", "states", "bytes", "ranks", "sequences", "cells")
+"""Units that are one thing each."""
+LONGEST_WORD = 34
+"""What a last column keeps whole: the name of a model class."""
 """Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -278,8 +282,14 @@ def explanation(out: Console, steps: Iterable[Step]) -> None:
     for step in steps:
         _hanging(out, Text.assemble((step.symbol, "bold"), f" = {step.formula}"), 0)
         _hanging(out, Text(f"= {step.with_numbers}"), 2)
-        _hanging(out, Text(f"= {number(step.value)} {step.unit}"), 2)
+        _hanging(out, Text(f"= {number(step.value)} {_unit_of(step)}"), 2)
         _hanging(out, Text(step.source, style=QUIET), 2)
+
+
+def _unit_of(step: Step) -> str:
+    """The unit of a step's value, of one in the singular."""
+    first, space, rest = step.unit.partition(" ")
+    return f"{first[:-1]}{space}{rest}" if step.value == 1 and first in COUNTED else step.unit
 
 
 def _hanging(out: Console, text: Text, depth: int) -> None:
@@ -300,7 +310,9 @@ def number(value: Number) -> str:
 def _print_grid(out: Console, rows: Sequence[Sequence[Text]], justify: Sequence[str]) -> None:
     """Rows in columns of which the last wraps; paragraphs where the width does not hold the others whole."""
     widths = [max((row[column].cell_len for row in rows), default=0) for column in range(len(justify))]
-    if sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], LEAST_REASON) > out.width:
+    words = (len(word) for row in rows for word in row[-1].plain.split())
+    least = max(LEAST_REASON, min(LONGEST_WORD, max(words, default=0)))
+    if sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], least) > out.width:
         _paragraphs(out, [""] * len(justify), rows)
         return
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -7,7 +7,7 @@ Of a table that was asked for, the most telling rows are shown where it is longe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -46,8 +46,9 @@ def print_whole(out: Console, view: View) -> None:
     terminal.figures(out, view.figures, view.roles)
     terminal.evidence(out, view.evidence)
     gap = _rows(view) > 0
+    findings = list(_fixed_once(view.findings))
     for severity in ("error", "warning"):
-        texts = [terminal.told(found) for found in view.findings if found.severity == severity]
+        texts = [terminal.told(found) for found in findings if found.severity == severity]
         terminal.notes(out, texts, label=severity, style=terminal.TROUBLE, gap=gap)
         gap = gap or bool(texts)
     if view.fix:
@@ -68,7 +69,15 @@ def print_whole(out: Console, view: View) -> None:
         out.print("log lines to expect:", style=terminal.QUIET)
         for line in view.log_lines:
             terminal.quoted(out, line)
-    terminal.notes(out, [*(terminal.told(found) for found in view.findings if found.severity == "note"), *view.notes])
+    terminal.notes(out, [*(terminal.told(found) for found in findings if found.severity == "note"), *view.notes])
+
+
+def _fixed_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Findings in their order, what to write instead with the first alone that says it."""
+    said = set[str]()
+    for found in findings:
+        yield found._replace(fix="") if found.fix in said else found
+        said.add(found.fix)
 
 
 def _says_more(view: View) -> bool:

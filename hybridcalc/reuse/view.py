@@ -43,7 +43,7 @@ def reuse_view(answer: Reuse) -> View:
         figures=tuple(_figures(answer)),
         choices=tuple(_choices(answer)),
         tables=(what_if, split),
-        notes=(*([f"no change: {'; '.join(same)}"] if same else ()), *answer.notes),
+        notes=(*([f"no more is reused with {'; '.join(same)}"] if same else ()), *answer.notes),
         steps=tuple(answer.steps),
         pictures=pictures_of(answer),
         play=lambda: play_of(answer),

@@ -269,6 +269,29 @@ class FlagTable:
                 raise MisspeltFlag(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", instead=nearest)
 
 
+SAME = (
+    ("--mem-fraction-static", "--gpu-memory-utilization"),
+    ("--tp-size", "--tensor-parallel-size"),
+    ("--pp-size", "--pipeline-parallel-size"),
+    ("--dp-size", "--data-parallel-size"),
+    ("--dcp-size", "--decode-context-parallel-size"),
+    ("--context-length", "--max-model-len", "--ctx-size"),
+    ("--max-running-requests", "--max-num-seqs", "--parallel"),
+    ("--chunked-prefill-size", "--max-num-batched-tokens", "--batch-size"),
+    ("--mamba-ssm-dtype", "--mamba-ssm-cache-dtype"),
+    ("--disable-radix-cache", "--no-enable-prefix-caching"),
+    ("--page-size", "--block-size"),
+    ("--model-path", "--model"),
+)
+"""Flags of which each is, in its engine, what the others are in theirs."""
+
+
+def same_of(name: str, known: Collection[str]) -> str:
+    """The one of the ``known`` flags that says what another engine's does; empty where none is."""
+    typed = name.partition("=")[0].replace("_", "-")
+    return next((each for group in SAME if typed in group for each in group if each != typed and each in known), "")
+
+
 def question_of(name: str, known: Sequence[str]) -> str:
     """Whether the nearest of the ``known`` flags is meant; empty where none is near."""
     from difflib import get_close_matches

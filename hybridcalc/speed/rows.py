@@ -15,8 +15,9 @@ def pace_text(pace: Pace) -> str:
     """What a step takes, and what a request gets of it, in a line."""
     step = pace.step
     usual = f", usually {_rates(step)}" if step.batch >= LEAST_MEASURED else ""
-    most = rate_text(step.tokens_per_second())
-    return f"{ms_text(step.floor_ms)} ms or more: {most} tokens/s at most{usual}; {BINDS[step.binding]}"
+    most, of = rate_text(step.tokens_per_second()), f" at {step.batch:,}" if pace.fewer else ""
+    binds = "" if pace.fewer else f"; {BINDS[step.binding]}"
+    return f"{ms_text(step.floor_ms)} ms or more{of}: {most} tokens/s at most{usual}{binds}"
 
 
 def prompt_text(pace: Pace) -> str:

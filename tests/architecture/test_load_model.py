@@ -290,3 +290,11 @@ def test_the_nearest_names_are_first_those_that_begin_as_typed() -> None:
     with pytest.raises(ModelNotFound) as refusal:
         load_model("qwen3.5-397b-a")
     assert refusal.value.fix.startswith("nearest: qwen3.5-397b-a17b")
+
+
+@pytest.mark.parametrize("name", ["foo.gguf", "models/foo.GGUF"])
+def test_a_gguf_file_that_is_missing_is_no_such_file(name: str) -> None:
+    """A name that tells a preset and a mix of types needs none."""
+    with pytest.raises(ModelNotFound, match=rf"^{name}: no such file"):
+        load_model(name)
+    assert load_model("Qwen3.6-27B-Q4_K_M.gguf").name == "qwen3.6-27b"

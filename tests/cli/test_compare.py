@@ -153,3 +153,35 @@ def test_a_size_that_no_line_takes_or_that_is_empty_is_an_error() -> None:
     assert (ran.code, ran.err) == (2, "error: --available says nothing about SGLang\n       leave it out\n")
     ran = run("compare", line, "--rest", ",", "-L", "8k")
     assert (ran.code, ran.err.split("\n")[0]) == (2, "error: --rest has no value")
+
+
+REFUSED = (
+    "sglang serve Qwen/Qwen3.6-35B-A3B",
+    "vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 32768",
+    "sglang serve Qwen/Qwen3.6-35B-A3B --tp 3",
+)
+
+
+def test_each_line_that_does_not_start_says_so_in_words() -> None:
+    """Of several the reason stands in the table, in the words of the rule; beside one that starts too."""
+    ran = run("compare", *REFUSED, "--gpu", "h100", "-L", "32k", "-C", "40")
+    for said in (
+        "no memory for a pool (HC001)",
+        "max_num_seqs exceeds the blocks (HC044)",
+        "ranks do not divide the model (HC009)",
+        "40 are wanted: none serves as many",
+    ):
+        assert said in " ".join(ran.out.split())
+    ran = run("compare", *REFUSED[:2], f"{REFUSED[0]}-FP8", "--gpu", "h100", "-L", "32k", "-C", "20")
+    assert "does not start: no memory for a pool (HC001)" in " ".join(ran.out.split())
+    assert "1 of 3 start; 20 are wanted: 1 of 3 serve as many" in " ".join(ran.out.split())
+    ran = run("compare", REFUSED[0], f"{REFUSED[0]}-FP8", "--gpu", "h100", "-L", "32k")
+    assert "does not start: HC001\n" in ran.out and "note: line 1: no room for a state slot" in ran.out
+
+
+def test_no_line_that_serves_no_request_runs_the_most() -> None:
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B-FP8 --max-model-len 16384"
+    ran = run("compare", line, "--gpu", "h100", "-L", "32k")
+    assert ran.out.startswith("line 1 serves no request of 32,768 tokens\n")
+    ran = run("compare", line, line.replace("16384", "8192"), "--gpu", "h100", "-L", "32k")
+    assert ran.out.startswith("none of these serves a request of 32,768 tokens\n")

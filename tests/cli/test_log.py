@@ -117,7 +117,10 @@ def test_a_boot_is_compared_with_a_plan(tmp_path: Path) -> None:
     assert {row["figure"]: row["agrees"] for row in agreed.document["boots"][0]["expected"]}["kv_tokens"] is True
     assert run("log", K3, "--expect", "-", stdin=right.encode()).code == 0
     ran = run("log", K3, "--expect", "-", stdin=wrong.encode())
-    assert ran.code == 1 and "differs" in ran.out
+    assert ran.code == 1 and ran.out.startswith("differs from the plan in ")
+    other = run("plan", "qwen3.6-27b", "--rest", "30GiB", "--json").out
+    ran = run("log", K3, "--expect", "-", stdin=other.encode())
+    assert ran.code == 1 and "the plan is of qwen3.6-27b, this is kimi-k3" in ran.out.partition("\n\n")[0]
     path.write_text("{}")
     assert run("log", K3, "--expect", str(path)).err == (
         f"error: {str(path)[:60]} is no answer of plan --json\n       hybridcalc plan ... --json > plan.json\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -302,3 +303,42 @@ def test_groups_that_ranks_do_not_divide_are_called_groups(engine: str, flag: st
     assert ran.code == 1
     assert "--tp 16 does not divide the 8 groups of in_proj" in ran.out
     assert f"fix: {flag} 1, 2, 4, 8 do" in ran.out
+
+
+@pytest.mark.parametrize(("rule", "flag"), [("HC044", "--max-num-seqs"), ("HC002", "--max-mamba-cache-size")])
+def test_a_rule_says_which_flags_change_what_it_finds(rule: str, flag: str) -> None:
+    said = " ".join(run("rules", rule).out.split())
+    assert "change " in said and flag in said and "plan and check name the value" in said
+    assert flag in json.loads(run("rules", rule, "--json").out)["rules"][0]["flags"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "own"),
+    [("sglang", "--gpu-memory-utilization", "--mem-fraction-static"),
+     ("vllm", "--mem-fraction-static", "--gpu-memory-utilization"), ("vllm", "--context-length", "--max-model-len")],
+)  # fmt: skip
+def test_a_flag_of_another_engine_is_told_by_its_name_here(engine: str, flag: str, own: str) -> None:
+    """Typed beside a model it is refused, in a launch line a warning says its name there."""
+    asked = ("qwen3.6-27b", "--engine", engine, "--gpu", "h100", "-L", "8k")
+    assert run("plan", *asked, flag, "0.9").err.endswith(f"write {own}\n")
+    line = f"{engine} serve Qwen/Qwen3.6-27B {flag} 0.9" + (" --max-num-seqs 8" if engine == "vllm" else "")
+    said = run("plan", "-L", "8k", "--gpu", "2xh100", "-v", "--", *line.split()).out
+    assert f"its name there is {own}" in " ".join(said.split())
+
+
+def test_one_thing_is_said_once() -> None:
+    """Of findings with the same fix the first says it; the memory of a GPU is what its pools are; one is singular."""
+    said = run("plan", "qwen3.6-27b", "--gpu", "h100", "-L", "32k", "-v").out
+    assert "HC011" in said and "HC012" in said and said.count("write --mamba-full-memory-ratio") == 1
+    assert "  memory  " in said and "  pools  " not in said
+    assert "= 1 tokens" not in run("plan", "qwen3.6-27b", "--gpu", "h100", "-L", "1", "--explain").out
+    assert "arameter count" not in run("models", "show", "kimi-k3", "-v").out
+
+
+def test_more_ranks_than_gpus_are_told_with_the_gpus_to_write() -> None:
+    assert run("plan", "qwen3.6-27b", "--gpu", "2xh100", "-L", "8k", "--tp", "4").err.endswith("write --gpu 4xh100\n")
+
+
+def test_class_names_stay_whole_where_models_do_not_fit() -> None:
+    said = run("fit", "--gpu", "l4", "-L", "8k", "-C", "16", "--explain").out
+    assert "BambaForCausalLM" in said and "LaraMiniForCausalLM" in said

@@ -58,7 +58,7 @@ FREE = "or free the GPU"
         (TOKENS + PROFILE.format("0.00"), MORE),
         (TOKENS + PROFILE.format("80.00"), MORE),
         (TOKENS + PROFILE.format("79.20"), f"{RAISE} above 0.01, or use more GPUs or smaller weights"),
-        (TOKENS + PROFILE.format("0.80"), f"{RAISE} above 0.99, or use more GPUs or smaller weights"),
+        (TOKENS + PROFILE.format("0.80"), "no --mem-fraction-static helps; use smaller weights or more GPUs"),
         (CAPPED + TOKENS, f"{RAISE}, or lower {SHARE}"),
         (AVAILABLE.format(asked=0.9, left="-4.70"), "--gpu-memory-utilization above 1.00"),
         (AVAILABLE.format(asked=0.9, left="-4.75"), "the weights do not fit: use more GPUs"),

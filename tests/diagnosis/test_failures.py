@@ -10,6 +10,7 @@ import pytest
 from hybridcalc.bootlog import boots
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
+from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose, diagnose_log, out_of_memory, serving_findings
 from hybridcalc.diagnosis.answer import Diagnosis
 
@@ -31,6 +32,16 @@ CASES = {
         "Hybrid (mamba/linear-attention) state cache is too small to serve any requests. max_mamba_cache_size=4, "
         "mamba_ratio=5, resulting max_num_reqs=0.\n",
         "HC121", "4 slots at 5 a request", "--max-mamba-cache-size 6",
+    ),
+    "no tokens after weights": (
+        WEIGHTS + "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: "
+        "self.mem_fraction_static=0.25\n",
+        "HC122", "at --mem-fraction-static 0.25, 61.53 of 90.00 GiB are free after the weights", "above 0.32",
+    ),
+    "no tokens at all": (
+        "Load weight begin. avail mem=90.00 GB\nLoad weight end. type=Qwen3_5ForCausalLM, avail mem=1.20 GB, "
+        "mem usage=88.80 GB.\nNot enough memory. Please try to increase --mem-fraction-static.\n",
+        "HC122", "1.20 of 90.00 GiB", "no --mem-fraction-static helps; use smaller weights or more GPUs",
     ),
     "no tokens": ("Not enough memory. Please try to increase --mem-fraction-static.\n", "HC122", "KV", "fraction"),
     "weights": ("ValueError: Loaded weights leave no GPU memory for the KV cache under\n", "HC122", "weights", "GPUs"),
@@ -225,10 +236,9 @@ def test_memory_that_ran_out_says_when_and_with_how_much_left() -> None:
     assert out_of_memory(answer.boot, error, "the batch", "buy more").fix == "buy more"
 
 
-@pytest.mark.parametrize("said", ["", ", 'max_num_seqs': 1024", ", 'max_num_seqs': 8"])
-def test_the_length_that_fits_comes_with_the_sequences_that_start(said: str) -> None:
-    """Full graphs need a block for each sequence: 246 of 21.25 MiB in 5.12 GiB, fewer than on a GPU of 70 GiB."""
-    log = (
+def _too_long(said: str) -> str:
+    """A request of the model's own context in 5.12 GiB, which are 246 blocks of 21.25 MiB."""
+    return (
         f"INFO non-default args: {{'model': 'Qwen/Qwen3.6-35B-A3B'{said}}}\n"
         "INFO Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3.6-35B-A3B', max_seq_len=262144, "
         "tensor_parallel_size=1, pipeline_parallel_size=1\n"
@@ -238,7 +248,27 @@ def test_the_length_that_fits_comes_with_the_sequences_that_start(said: str) -> 
         "needed, which is larger than the available KV cache memory (5.12 GiB). Based on the available memory, the "
         "estimated maximum model length is 256768.\n"
     )
-    (answer,) = diagnose(assemble(scan(io.BytesIO(log.encode()))).boots, Question())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said", "fix"),
+    [
+        (32768, "", "--max-model-len 32768 --max-num-seqs 6, or raise --gpu-memory-utilization"),
+        (32768, ", 'max_num_seqs': 4", "--max-model-len 32768, or raise --gpu-memory-utilization"),
+        (262144, "", "more memory: 256,768 is the longest --max-model-len that starts, requests hold 262,144"),
+    ],
+)
+def test_the_length_that_is_asked_for_is_what_a_fix_serves(tokens: int, said: str, fix: str) -> None:
+    """As the planner has it for the printed memory: 245 blocks hold 6 requests of 40."""
+    logged = assemble(scan(io.BytesIO(_too_long(said).encode()))).boots
+    (answer,) = diagnose(logged, Question(workload=Workload.at(tokens)))
+    assert [found.fix for found in answer.findings if found.rule == "HC127"] == [fix]
+
+
+@pytest.mark.parametrize("said", ["", ", 'max_num_seqs': 1024", ", 'max_num_seqs': 8"])
+def test_the_length_that_fits_comes_with_the_sequences_that_start(said: str) -> None:
+    """Full graphs need a block for each sequence: 246 of 21.25 MiB in 5.12 GiB, fewer than on a GPU of 70 GiB."""
+    (answer,) = diagnose(assemble(scan(io.BytesIO(_too_long(said).encode()))).boots, Question())
     (fix,) = [found.fix for found in answer.findings if found.rule == "HC127"]
     more = " --max-num-seqs 246" if not said.endswith(" 8") else ""
     assert fix.startswith(f"--max-model-len 256768{more}, or raise --gpu-memory-utilization")

@@ -53,3 +53,15 @@ def test_an_architecture_and_a_gpu_with_weights_will_do() -> None:
 def test_what_cannot_be_planned_is_said(asked: str, given: dict[str, Any], error: type[Any], message: str) -> None:
     with pytest.raises(error, match=message):
         hybridcalc.plan(asked, **given)
+
+
+def test_an_error_in_python_is_told_in_its_words() -> None:
+    """Not as options of a command: the argument of that flag, and the GPU by its name."""
+    with pytest.raises(InputError, match="tp is no argument of SGLang") as caught:
+        hybridcalc.plan("qwen3.6-27b", tp=2, gpu="h100", length="8k")
+    assert caught.value.fix == "write tp_size"
+    with pytest.raises(InputError, match="zork is no argument of SGLang") as caught:
+        hybridcalc.plan("qwen3.6-27b", zork=2, gpu="h100", length="8k")
+    assert caught.value.fix == "it takes the fields of ServerArgs"
+    with pytest.raises(MemoryUnknown, match='add gpu="NAME"'):
+        hybridcalc.plan("qwen3.6-27b", length="8k")

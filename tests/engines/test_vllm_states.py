@@ -41,7 +41,9 @@ def test_plamo_2_has_no_rows_for_drafts() -> None:
 def test_states_were_shared_out_before_there_was_a_model(release: str, stage: str) -> None:
     """Before 0.20 the configuration sized the block, and asserted what the layers assert after it."""
     args = EngineArgs(tensor_parallel_size=6, engine_version=release)
-    with pytest.raises(Refusal, match=r"^tensor parallel size 6 does not divide 10,240") as caught:
+    with pytest.raises(
+        Refusal, match=r"^tensor parallel size 6 does not divide 10,240 channels of the convolution"
+    ) as caught:
         prepare(load_model("qwen3.5-27b"), args)
     assert caught.value.stage == stage
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from hybridcalc.engines.answer import Change
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
-from hybridcalc.fitting.answer import Fit
+from hybridcalc.fitting.answer import Fit, command_text
 from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
+from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import checkpoints, engines, offers
 from hybridcalc.fitting.view import lengths_picture
 from hybridcalc.hardware import shipped_gpus
@@ -300,13 +303,46 @@ def test_a_server_has_room_for_an_answer() -> None:
 
 @pytest.mark.parametrize(
     ("name", "several"),
-    [("nemotron-3-super", True), ("qwen3.6-35b", True), ("Qwen/Qwen3.6-35B-A3B", True),
+    [("nemotron-3-super", True), ("qwen3.6-35b", True), ("Qwen/Qwen3.6-35B-A3B", False),
      ("qwen3.6-35b-a3b-fp8", False), ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", False)],
 )  # fmt: skip
 def test_a_name_of_the_model_means_all_its_checkpoints_and_one_of_a_checkpoint_that_one(
     name: str, several: bool
 ) -> None:
     assert (len(checkpoints(load_model(name))) > 1) is several
+
+
+def test_a_checkpoint_that_is_named_is_not_replaced_and_the_answer_says_which_others_there_are() -> None:
+    """By its full id, the preset's own too; the short name searches them all."""
+    asked = ("-L", "32k", "-C", "60", "--gpu", "h100")
+    _, own, _ = run("fit", "Qwen/Qwen3.6-27B", *asked)
+    assert "vllm serve Qwen/Qwen3.6-27B --" in own and "bf16" in own and "nvfp4" not in own
+    assert "fit qwen3.6-27b tries Qwen/Qwen3.6-27B-FP8 and 1 more too" in own
+    _, every, _ = run("fit", "qwen3.6-27b", *asked)
+    assert "vllm serve nvidia/Qwen3.6-27B-NVFP4" in every and "stored   " not in every
+
+
+@pytest.mark.parametrize(("concurrency", "gpu"), [(60, "h100"), (200, "l40s")])
+def test_tokens_a_second_are_those_of_the_plan_of_the_same_line_at_the_requests_that_are_asked_for(
+    concurrency: int, gpu: str
+) -> None:
+    """Of one server its own plan with -C; of several, each its part of the requests."""
+    for made in hybridcalc.fit("qwen3.6-35b-a3b", length="16k", concurrency=concurrency, gpu=gpu).deployments:
+        pace, part = pace_of_one(made), -(-concurrency // made.servers)
+        assert pace is not None and pace.step.batch == min(part, made.one.requests)
+        if made.servers == 1:
+            asked = ("-L", "16k", "-C", str(concurrency), "--gpu", f"{made.gpus}x{gpu}", "--json", "--")
+            said = run("plan", *asked, command_text(made.launch)).out
+            assert json.loads(said)["speed"]["floor_ms"] == pace.to_dict()["floor_ms"]
+
+
+def test_where_memory_lacks_the_answer_names_a_way_out() -> None:
+    """More ranks than were asked for, where they do; else GPUs of more memory, with a launch line that serves."""
+    ran = run("fit", "Qwen/Qwen3.6-27B", "-L", "8k", "-C", "2", "--gpu", "rtx-3060-12gb", "--max-tp", "1")
+    assert ran.code == 1 and re.search(r"enough   \d+ x RTX 3060 12GB run", ran.out)
+    ran = run("fit", "kimi-k3", "-L", "64k", "-C", "10", "--gpu", "h100", "--engine", "vllm")
+    named = re.search(r"enough   (\d+) x (\w+) run (\d+) requests", ran.out)
+    assert ran.code == 1 and named is not None and named[2] != "H100" and int(named[3]) >= 10
 
 
 def test_a_deployment_says_in_python_what_serves() -> None:

@@ -180,6 +180,38 @@ def test_releases_without_counts_say_what_they_can() -> None:
     assert only.binding == OTHER
 
 
+@pytest.mark.parametrize("gib", [9.3, 14.01, 26.085])
+def test_a_launch_line_is_planned_where_the_release_exports_no_count_of_slots(gib: float) -> None:
+    """The tokens and the launch line give the memory, and with it the slots: those of the plan, or one more or less."""
+    args = sglang.ServerArgs(tp_size=2)
+    plan = sglang.plan(load_model("qwen3.6-35b-a3b"), args, rest_gib=gib)
+    figures = {"num_running_reqs": 43, "num_queue_reqs": 9, "mamba_usage": 0.5, "token_usage": 0.97}
+    text = metrics("sglang:", {**figures, "max_total_num_tokens": plan.max_total_num_tokens})
+    found = live(text, LiveQuestion(load_model("qwen3.6-35b-a3b"), "sglang", args, 16384))
+    assert found.how == "the launch line" and found.suggestions
+    planned = found.planned["engine_figures"]
+    assert planned["max_total_num_tokens"] == plan.max_total_num_tokens
+    assert abs(planned["max_mamba_cache_size"] - plan.max_mamba_cache_size) <= 1
+    assert "no start" not in " ".join(one.message for one in found.findings)
+
+
+def test_a_launch_line_is_of_the_release_of_its_image(tmp_path: Path) -> None:
+    """Blocks that 0.30.0 makes of a memory and 0.33.0 does not: of the line's own image they are planned."""
+    model = load_model("granite-4.0-h-small")
+    line = "docker run --gpus all vllm/vllm-openai:v{} --model ibm-granite/granite-4.0-h-small --max-model-len 16384"
+    told = {}
+    for release in ("0.30.0", "0.33.0"):
+        args = vllm.EngineArgs(max_model_len=16384, engine_version=release)
+        plan = vllm.plan(model, args, available_bytes=2**34)
+        text = metrics("vllm:", {"num_requests_running": 40, "num_requests_waiting": 22, "kv_cache_usage_perc": 0.98})
+        text += metrics("vllm:", {"cache_config_info": 1}, f'num_gpu_blocks="{plan.num_blocks}"')
+        saved = tmp_path / f"{release}.txt"
+        saved.write_text(text)
+        _, out, _ = run("live", str(saved), "-L", "8k", "--command", line.format(release), "--json")
+        told[release] = json.loads(out)["suggestions"], [each.to_dict() for each in plan.suggestions]
+    assert told["0.30.0"][0] and told["0.30.0"][0] != told["0.33.0"][0]
+
+
 def test_workers_are_told_apart_by_their_rank() -> None:
     text = "".join(
         metrics("sglang:", {"num_running_reqs": 2 + rank, "num_queue_reqs": rank}, f'dp_rank="{rank}",tp_rank="{tp}"')

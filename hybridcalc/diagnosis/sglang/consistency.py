@@ -301,13 +301,17 @@ def _clamped_to_none(boot: Boot, error: Record) -> Finding:
 def _refused_tokens(boot: Boot, error: Record) -> Finding:
     message, fix = "nothing is left for KV tokens", "raise --mem-fraction-static"
     rest, free, total = (boot.size("profiled", name) for name in ("rest", "available", "total"))
+    free, total = free or boot.size("weights_loaded", "avail"), total or boot.size("weights_begin", "avail")
     asked = error.size("mem_fraction_static") or boot.size("profiled", "mem_fraction_static")
     message += f": {rest} GiB" if rest is not None else ""
     message += f" at --mem-fraction-static {asked.number:g}" if asked is not None else ""
     if free is not None and total is not None and 0 < free.value < total.value:
         message += f", {free} of {total} GiB are free after the weights"
+        least = 1 - free.value / total.value
         ends = 1 - free.interval[1] / total.interval[0], 1 - free.interval[0] / total.interval[1]
-        fix = f"raise --mem-fraction-static above {1 - float(free.value / total.value):.2f}{both_ends(*ends)}"
+        fix += f" above {float(least):.2f}{both_ends(*ends)}"
+        if least >= HIGHEST_FRACTION:
+            return finding("HC122", message, f"{_NO_FRACTION}; {_LESS_WEIGHTS}")
     if boot.of("state_pool") or boot.of("capped"):
         fix += ", or lower the state's share: --mamba-full-memory-ratio or --max-mamba-cache-size"
     else:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.deployment import Rest, Workload
+from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Launched, Question, add_failures, echoed, serving_findings, shared
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
 from hybridcalc.diagnosis.names import Hints, Named, named_model
@@ -28,16 +28,16 @@ from hybridcalc.diagnosis.vllm.candidates import (
     is_capacity,
     over_printed_memory,
     prepared,
+    printed_rest,
     release_of,
     tells,
 )
-from hybridcalc.diagnosis.vllm.failures import CAUSES
+from hybridcalc.diagnosis.vllm.failures import CAUSES, that_serves
 from hybridcalc.diagnosis.vllm.wanted import answer_wanted, of_length
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, format_bytes
 
 MUCH_PADDING_PCT = 10
@@ -106,7 +106,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         answer.find("HC107", f"the pages are those with {drafts} draft tokens, of which no line tells")
     failed = add_failures(answer, CAUSES)
     if failed and decided:
-        answer.findings = [_with_sequences(one, boot, fitting[0], said) for one in answer.findings]
+        answer.findings = [that_serves(one, boot, fitting[0], said, question.workload) for one in answer.findings]
     _rows(answer, said)
     _meaning(answer, derived, said)
     _notes(answer, said)
@@ -139,22 +139,6 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     parts = [*by_length, *_verdict(answer, said, None if by_length else limit)]
     answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), parts, failed)
     return answer
-
-
-def _with_sequences(found: Finding, boot: Boot, fit: Fit, said: Figures) -> Finding:
-    """A finding whose fix is the length that fits, with the sequences that start with so many blocks, one for each."""
-    ready, loaded = prepared(fit.model, fit.args), boot.size("weights_loaded", "usage")
-    if found.mend is None or found.mend[0] != "--max-model-len" or ready is None or said.available is None:
-        return found
-    blocks = int(said.available.interval[0]) // ready.bytes_per_block
-    card = float((said.available.value + (loaded.value if loaded is not None else 0)) / GIB)
-    seqs = replace(fit.args, gpu_memory_gib=fit.args.gpu_memory_gib or card).seqs
-    if not ready.seqs_checked or seqs <= blocks:
-        return found
-    sequences = f"--max-num-seqs {blocks}"
-    fix = found.fix.replace(found.mend[1], f"{found.mend[1]} {sequences}", 1)
-    fix = f"{fix} and write {sequences}" if fix.endswith("utilization") else fix
-    return found._replace(fix=fix, mend=(found.mend[0], f"{found.mend[1]} {sequences}"))
 
 
 def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> None:
@@ -351,11 +335,9 @@ def _exact(
 
 def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
     """The plan on the memory that is printed, known to two decimals; None where nothing starts on it."""
-    if said.available is None:
+    rest = printed_rest(fit, said)
+    if rest is None:
         return None
-    low, high = (float(bound / GIB) for bound in said.available.interval)
-    gib = fit.available_bytes / GIB if fit.available_bytes is not None else float(said.available.value / GIB)
-    rest = Rest(gib, low, high, f"{said.available} GiB as printed")
 
     def of(most: int | None) -> Plan | None:
         with suppress(HybridcalcError):

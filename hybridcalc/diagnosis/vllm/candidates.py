@@ -18,6 +18,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.bootlog import Printed
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.deployment import Rest
 from hybridcalc.diagnosis import models_with_states
 from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.diagnosis.names import Hints
@@ -398,3 +399,12 @@ def tells(planned: Plan | None, said: Figures) -> bool:
     if _miss(planned, said) > share:
         return False
     return said.tokens is None or abs(planned.kv_cache_size_tokens / max(1, said.tokens) - 1) <= share
+
+
+def printed_rest(fit: Fit, said: Figures) -> Rest | None:
+    """The memory for the cache that is printed, known to two decimals; None where it is not."""
+    if said.available is None:
+        return None
+    low, high = (float(bound / GIB) for bound in said.available.interval)
+    gib = fit.available_bytes / GIB if fit.available_bytes is not None else float(said.available.value / GIB)
+    return Rest(gib, low, high, f"{said.available} GiB as printed")

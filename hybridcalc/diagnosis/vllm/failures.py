@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.bootlog import Record
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.answer import both_ends, finding, sure_bound
+from hybridcalc.diagnosis.vllm.candidates import Figures, Fit, prepared, printed_rest
+from hybridcalc.engines.vllm.server_plan import plan
+from hybridcalc.errors import Refusal, flags_of
 from hybridcalc.findings import Finding
+from hybridcalc.units import GIB
 
 _TOO_SMALL = ("no_memory", "one_request_too_big", "no_auto_fit")
 """Refusals that a lower fraction of the GPU's memory would only make worse."""
@@ -139,6 +145,31 @@ def _one_request(boot: Boot, error: Record) -> Finding:
 
 def _no_token(boot: Boot, error: Record) -> Finding:
     return finding("HC127", "not even one token fits", "raise --gpu-memory-utilization, or use more GPUs")
+
+
+def that_serves(found: Finding, boot: Boot, fit: Fit, said: Figures, work: Workload) -> Finding:
+    """A finding whose fix is a length: that of the requests and the sequences that start with it, where it is known;
+    else the longest that fits, and a sequence for each block.
+    """
+    ready, loaded, rest = prepared(fit.model, fit.args), boot.size("weights_loaded", "usage"), printed_rest(fit, said)
+    if found.mend is None or found.mend[0] != "--max-model-len" or ready is None or said.available is None:
+        return found
+    if work.longest and rest is not None:
+        try:
+            plan(fit.model, fit.args, rest=rest, workload=work)
+        except Refusal as refusal:
+            flag, _, value = (flags := flags_of(refusal.fix)).partition(" ")
+            fix = f"{flags}, or raise --gpu-memory-utilization" if flags else str(refusal.fix)
+            return found._replace(fix=fix, mend=(flag, value) if flag == found.mend[0] else None)
+    blocks = int(said.available.interval[0]) // ready.bytes_per_block
+    card = float((said.available.value + (loaded.value if loaded is not None else 0)) / GIB)
+    seqs = replace(fit.args, gpu_memory_gib=fit.args.gpu_memory_gib or card).seqs
+    if not ready.seqs_checked or seqs <= blocks:
+        return found
+    sequences = f"--max-num-seqs {blocks}"
+    fix = found.fix.replace(found.mend[1], f"{found.mend[1]} {sequences}", 1)
+    fix = f"{fix} and write {sequences}" if fix.endswith("utilization") else fix
+    return found._replace(fix=fix, mend=(found.mend[0], f"{found.mend[1]} {sequences}"))
 
 
 CAUSES: Causes = {

@@ -369,8 +369,9 @@ RULES: tuple[Rule, ...] = (
          "It does not run disaggregated, with LMCache, two-batch overlap or fp4 KV; DCP needs MLA; speculation one of "
          "DSPARK, DFLASH, EAGLE, EAGLE3 with topk 1.", "SGLang mem_cache/unified_memory_pool.py",
          place=("--enable-unified-memory",)),
-    Rule("HC009", "error", "tp does not divide the state", "Heads and convolution channels are shared out exactly.",
-         "SGLang configs/mamba_utils.py", place=("--tp-size",), settles=("HC073",)),
+    Rule("HC009", "error", "ranks do not divide the model",
+         "Heads, channels and widths are shared out exactly; up to 0.5.21 the vocabulary, in 64 rows, as well.",
+         "SGLang configs/mamba_utils.py, layers/", place=("--tp-size",), settles=("HC073",)),
     Rule("HC010", "warning", "KV idles while the state pool binds",
          "Requests stop at K // S; the KV beyond K // S x L is never used.", KCC, _kv_idles, needs=(MEMORY, LENGTH),
          place=("--max-mamba-cache-size", "--mamba-full-memory-ratio"), settles=("HC013",)),

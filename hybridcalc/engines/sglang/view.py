@@ -66,13 +66,13 @@ def figures(plan: Plan) -> list[Quantity]:
     of_ranks = [Quantity("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {ranks} ranks")]
     limit = Quantity("request limit", f"{plan.max_running_requests:,}", "requests", f"R: the least of {least}")
     pools = Quantity("pools", format_bytes(states + kv), "", f"{states:,} B states + {kv:,} B KV")
-    memory, given = memory_figure(plan.rest), plan.rest.total_gib is None
+    memory, given = memory_figure(plan.rest), plan.rest.total_gib is None  # of a GPU the memory is what the pools are
     shared = [tokens, *(of_ranks if ranks > 1 else [])]
     each_token = Quantity("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank")
     if plan.ready.stateless:
         return [*shared, memory, each_token._replace(label="a token takes"), limit]
     taken = Quantity("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}")
-    first, last = ([pools], [memory]) if given else ([memory, pools], [])
+    first, last = ([pools], [memory]) if given else ([memory], [])
     return [slots, *shared, *(first if marginal else [memory]), taken, each_token, *(last if marginal else ()), limit]
 
 

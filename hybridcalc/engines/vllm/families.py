@@ -252,21 +252,24 @@ def splits_vocabulary(model: Architecture, ranks: int) -> bool:
     return not tokens or blocks_for(tokens, VOCABULARY_ROWS) * VOCABULARY_ROWS % ranks == 0
 
 
+CHANNELS, HEADS = "channels of the convolution", "heads of the state"
+
+
 def _gdn(state: "GatedDeltaNet", tp: int, drafts: int, rules: RuleSet) -> Layer:
     channels = 2 * state.k_head_dim * state.num_k_heads + state.v_head_dim * state.num_v_heads
     window = (state.conv_kernel - 1 + drafts, _divide(channels, tp))
-    return Layer((window,), (_divide(state.num_v_heads, tp), state.v_head_dim, state.k_head_dim))
+    return Layer((window,), (_divide(state.num_v_heads, tp, HEADS), state.v_head_dim, state.k_head_dim))
 
 
 def _kda(state: "KimiDelta", tp: int, drafts: int, rules: RuleSet) -> Layer:
     part = _divide(state.num_heads * state.head_dim, tp)
     rows = state.conv_kernel - 1 + (drafts if rules.kda_draft_rows else 0)
     windows: tuple[tuple[int, int], ...] = ((rows, 3 * part),) if rules.kda_joined else ((rows, part),) * 3
-    return Layer(windows, (_divide(state.num_heads, tp), state.head_dim, state.head_dim))
+    return Layer(windows, (_divide(state.num_heads, tp, HEADS), state.head_dim, state.head_dim))
 
 
 def _kda_records(state: "KimiDelta", tp: int, drafts: int) -> tuple[tuple[int, ...], ...]:
-    heads = _divide(state.num_heads, tp)
+    heads = _divide(state.num_heads, tp, HEADS)
     return (heads, 1 + drafts, state.head_dim), (heads, 1 + drafts, 2 * state.head_dim)
 
 
@@ -279,12 +282,13 @@ def _mamba2(state: "Mamba2", tp: int, drafts: int, rules: RuleSet) -> Layer:
         )
     width = _divide(state.inner_size + 2 * shard_groups(state.n_groups, tp) * state.state_size, tp)
     return Layer(
-        ((state.conv_kernel - 1 + drafts, width),), (_divide(state.num_heads, tp), state.head_dim, state.state_size)
+        ((state.conv_kernel - 1 + drafts, width),),
+        (_divide(state.num_heads, tp, HEADS), state.head_dim, state.state_size),
     )
 
 
 def _mamba2_rings(state: "Mamba2", tp: int, steps: int) -> tuple[tuple[int, ...], ...]:
-    heads, groups = _divide(state.num_heads, tp), shard_groups(state.n_groups, tp) // tp
+    heads, groups = _divide(state.num_heads, tp, HEADS), shard_groups(state.n_groups, tp) // tp
     return (heads, steps, state.head_dim), (heads, steps), (groups, steps, state.state_size)
 
 
@@ -302,9 +306,9 @@ def _shortconv(state: "ShortConv", tp: int, drafts: int, rules: RuleSet) -> Laye
     return Layer(tuple((stream.rows + more, _divide(stream.width, tp)) for stream in state.streams))
 
 
-def _divide(total: int, tp: int) -> int:
+def _divide(total: int, tp: int, what: str = CHANNELS) -> int:
     if total % tp:
-        raise ShardingError(f"tensor parallel size {tp} does not divide {total:,}", total=total, parts=tp)
+        raise ShardingError(f"tensor parallel size {tp} does not divide {total:,} {what}", total=total, parts=tp)
     return total // tp
 
 

@@ -390,7 +390,8 @@ RULES: tuple[Rule, ...] = (
     Rule("HC049", "error", "flags refused together",
          "Prefix caching of states needs chunked prefill; ReplaySSM fits few classes, backends and modes; MTP drafts "
          "come in multiples of its layers; KDA states are float32 or bfloat16.", "vLLM config/vllm.py"),
-    Rule("HC050", "error", "ranks do not divide the model", "Heads, groups and channels are shared out exactly.",
+    Rule("HC050", "error", "ranks do not divide the model",
+         "Heads, groups, channels and the vocabulary, rounded up to 64 rows, are shared out exactly.",
          "vLLM model_executor/layers/mamba/mamba_utils.py", place=("--tensor-parallel-size",), settles=("HC073",)),
     Rule("HC051", "error", "longer than the model",
          "max_model_len beyond the config's own limit needs VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", "vLLM config/model.py",
@@ -426,8 +427,10 @@ RULES: tuple[Rule, ...] = (
          _default_seqs_refused, needs=(MEMORY,), asks=_default_seqs_need),
     Rule("HC062", "error", "requests longer than max_model_len", "Such a request is refused.",
          "vLLM v1/engine/processor.py", _too_long, needs=(LENGTH,), asks=_length_needs, place=("--max-model-len",)),
-    Rule("HC063", "error", "fewer requests run than wanted", "Usable blocks over the blocks of a request.", PLANNING,
-         _fewer_than_wanted, needs=(MEMORY, WANTED), place=("--max-num-seqs",)),
+    Rule("HC063", "error", "fewer requests run than wanted",
+         "Usable blocks over the blocks of a request, and no more than max_num_seqs: raise that where it binds, else "
+         "give more memory, shorter requests or a smaller KV dtype.", PLANNING, _fewer_than_wanted,
+         needs=(MEMORY, WANTED), place=("--max-num-seqs",)),
     Rule("HC064", "warning", "layer slots stay empty",
          "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
     Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",
