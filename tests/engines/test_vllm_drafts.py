@@ -210,9 +210,15 @@ MIXED = {"layer_types": ["sliding_attention"] * 4 + ["full_attention"], "sliding
     ],
 )
 def test_every_rank_keeps_a_dflash_draft_whole(
-    tmp_path: Path, heads: int, dim: int, dcp: int, config: dict[str, Any], sizes: list[int], blocks: list[int],
+    tmp_path: Path,
+    heads: int,
+    dim: int,
+    dcp: int,
+    config: dict[str, Any],
+    sizes: list[int],
+    blocks: list[int],
     per_block: int,
-) -> None:  # fmt: skip
+) -> None:
     """As vLLM 0.33.0's own classes plan Qwen3-Next: groups, blocks of a request of 32,768 tokens, bytes of a block."""
     args = replace(dflash(tmp_path, heads=heads, dim=dim, dcp=dcp, **config), max_num_batched_tokens=4096)
     ready = prepare(load_model("qwen3-next-80b-a3b"), args)
