@@ -26,6 +26,7 @@ from hybridcalc.checks.typed import misnamed_flags, orphaned, retired_names
 from hybridcalc.checks.words import (
     Words,
     environment,
+    fork_of,
     image_place,
     located_at,
     place_finding,
@@ -75,6 +76,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     notes = [*model.notes, *filter(None, (assumed,))]
     if variant is not None:
         notes.append(f"{variant} has flags of its own, which are not known here: no flag is called unknown")
+    if fork := fork_of(deployment, engine):
+        notes.append(f"its image is of {fork}: what it shares with {engine.title} is judged, its own flags are not")
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
         card = card_of(known.gpu)

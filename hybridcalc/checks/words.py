@@ -360,6 +360,12 @@ def refused(error: HybridcalcError, engine: Engine, image: str) -> Finding:
     return Finding.of(error, rule="HC071", severity=severity)
 
 
+def fork_of(deployment: Deployment, engine: Engine) -> str:
+    """The program made of an engine that an image holds, by its name; empty for the engine's own and for others'."""
+    forks = ENGINES.rows[engine.name].starter.forks
+    return next((name for pattern, name in forks if re.search(pattern, deployment.image.lower())), "")
+
+
 def _is_fork(engine: Engine, image: str) -> bool:
     """Whether an image is another's build of an engine that is built with other flags too."""
     forked = ENGINES.rows[engine.name].starter.forked
@@ -390,6 +396,7 @@ def read(
                 return None, None
             word = words.kept[at]
             unlisted = isinstance(error, MisspeltFlag) and not engine.variants.keys().isdisjoint(words.kept)
+            unlisted = unlisted or bool(fork_of(deployment, engine))
             flag = engine.flags.known(word.partition("=")[0])
             until = at + 1
             while until < len(words.kept) and not _is_flag(words.kept[until]):
@@ -411,7 +418,13 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
     program = deployment.launch.program
     wrapped = len(program) == 3 and not program[2].startswith(engine.name)
     old = ENGINES.older(deployment.launch)  # it may have flags that are gone since
-    if wrapped or old or not engine.variants.keys().isdisjoint(words.kept) or _is_fork(engine, deployment.image):
+    if (
+        fork_of(deployment, engine)
+        or wrapped
+        or old
+        or not engine.variants.keys().isdisjoint(words.kept)
+        or _is_fork(engine, deployment.image)
+    ):
         return
     for name in dict.fromkeys(unknown):
         at = _argument(name, words.kept, engine)

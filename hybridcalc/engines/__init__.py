@@ -33,7 +33,8 @@ class Starter(NamedTuple):
     ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
     makes of the fields of that name. ``verbs``: first words of programs whose second one stays among the arguments;
     ``serving``: patterns of images that serve without arguments, each with those that they then have. ``forked``: it is
-    built under other names with flags of their own. ``joining``: flags with which a launch only joins a server of
+    built under other names with flags of their own. ``forks``: patterns of images of programs that are known to be made
+    of it, each with that program's name. ``joining``: flags with which a launch only joins a server of
     another node. ``image``: that of a release, as its publisher names it; ``in_image``: the words that start it there,
     where those outside do not; ``port``: where it listens unless --port says otherwise. ``gguf``: it is what GGUF
     files are for.
@@ -51,6 +52,7 @@ class Starter(NamedTuple):
     verbs: frozenset[str] = frozenset()
     serving: tuple[tuple[str, tuple[str, ...]], ...] = ()
     forked: bool = False
+    forks: tuple[tuple[str, str], ...] = ()
     joining: frozenset[str] = frozenset()
     image: str = ""
     in_image: tuple[str, ...] = ()
@@ -227,6 +229,7 @@ ENGINES = Engines({
             ("--model",),
             images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
             own_images=("vllm/vllm-openai",),
+            forks=((r"vllm-omni", "vLLM-Omni"),),
             image="vllm/vllm-openai:v{}",
             port=8000,
             classes=frozenset({"LLM", "EngineArgs", "AsyncEngineArgs"}),
@@ -247,7 +250,7 @@ ENGINES = Engines({
         Starter(
             (("llama-server",), ("llama-cli",), ("ollama", "serve"), ("ollama", "run"), ("ollama", "start")),
             ("--model", "-m", "--hf-repo", "-hf"),
-            images=r"(^|/)llama\.cpp($|[:@])",
+            images=r"(^|/)(ik[-_]llama[-.]cpp|beellama[-.]cpp|llama\.cpp)($|[:@])",
             own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp", "ollama/ollama"),
             image="ghcr.io/ggml-org/llama.cpp:server-cuda-{}",
             in_image=("/app/llama-server",),
@@ -256,6 +259,7 @@ ENGINES = Engines({
             verbs=frozenset({"ollama"}),
             serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
             forked=True,
+            forks=((r"ik[-_]llama", "ik_llama.cpp"), (r"beellama", "beellama.cpp")),
             gguf=True,
         ),
         {part: f"hybridcalc.{part}.llamacpp" for part in ROOMS},

@@ -80,9 +80,14 @@ class Way(NamedTuple):
 
 def image_of(mapping: Fields) -> str:
     """The image that a mapping names: a text (with its place), or a repository and its tag as charts write them;
-    of a recipe for Slurm (srt-slurm), the container of its model.
+    of a recipe for Slurm (srt-slurm), the container of its model; of one of vLLM's, the image of its model.
     """
-    recipe = (mapping.scalar("identity", "container", "image"), mapping.scalar("model", "container"))
+    recipe = (
+        mapping.scalar("identity", "container", "image"),
+        mapping.scalar("model", "container"),
+        mapping.scalar("model", "docker_image"),
+        mapping.scalar("model", "docker_image", "nvidia"),
+    )
     image = next(
         (value for name in IMAGES if (value := mapping.get(name)) is not None), next(filter(None, recipe), None)
     )
