@@ -15,11 +15,11 @@ A line end may fall inside a word or a number; a number is mended only if what c
 its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", and 37 before a line that opens with 4.
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
-``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
-and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with and what it says, ``{device}`` a name as
-llama.cpp has them, ``{text}`` a few words, ``{rest}`` all up to the line's end, ``{flag}`` the end of a flag that
-takes no value, which is "True" then; ``{*}`` skips a few characters. A
-figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
+``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{file}`` a
+GGUF file's, ``{dtype}`` and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with and what it says,
+``{device}`` a name as llama.cpp has them, ``{text}`` a few words, ``{rest}`` all up to the line's end, ``{flag}`` the
+end of a flag that takes no value, which is "True" then; ``{*}`` skips a few characters. A figure that is cut off,
+replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _MOST_DIGITS = 3000
 """Of a number; a longer one is none: the stretch of text that is read may have cut it."""
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text|rest|flag)\}")
+_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|file|dtype|mode|error|device|text|rest|flag)\}")
 RAISED = rb"[A-Za-z_][\w.]{0,60}(?:Error|Exception|Interrupt)(?=[:\s]|\Z)"
 """The name of an exception, as a traceback's last line opens with it."""
 _DEVICE = rb"(?<!\w)(?![KMG]i?B)[A-Z][A-Za-z]{1,11}(?:[0-9]{1,3}|[_-][A-Z]\w{1,11})?+(?:\[[\w.:]{1,40}\])?(?!\w)"
@@ -142,6 +142,8 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"-?" + SIZE + SIZE_ENDS
     if kind == "path":
         return rb"[\w./@~][\w./@:~+-]{0,200}"
+    if kind == "file":
+        return rb"(?<=[\s=\v])[\w./@~][\w./@:~+-]{0,200}\.gguf"
     if kind == "device":
         return _DEVICE
     if kind == "flag":
@@ -355,7 +357,7 @@ def _at_word(pattern: bytes) -> bytes:
 
 def printed(token: bytes, kind: str) -> Value | None:
     """The figure in ``token``; None where there is no whole number in it. ``kind`` as in a template."""
-    if kind in ("word", "path", "dtype", "mode", "error", "device", "text", "rest"):
+    if kind in ("word", "path", "file", "dtype", "mode", "error", "device", "text", "rest"):
         return (
             LINE_END.sub(b"", token)
             .strip(b" " if kind == "rest" else b"' ")

@@ -66,7 +66,7 @@ _STATE_FIGURES = (
 _CHECKPOINT = (("tokens", "n_tokens = {count},"), ("last", "pos_max = {count},"), ("size", "size = {size}"))
 _LAUNCH = (
     ("n_seq_max", "-np {count}"), ("n_seq_max", "--parallel {count}"), ("n_seq_max", "--parallel={count}"),
-    ("file", "-m {path}"), ("file", "--model {path}"), ("file", "--model={path}"),
+    ("file", "--model {file}"), ("file", "--model={file}"), ("file", "-m {file}"),
 )  # fmt: skip
 _FLAGS = rb"(?=[ \t\n\v\\]{1,40}--?[a-z])"
 _GGUF = rb"(?=[ \t=]{1,4}[\w./~:\\@{}$-]{1,240}\.gguf)"

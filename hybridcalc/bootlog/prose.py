@@ -48,6 +48,7 @@ _MENTION = (
     rb"(?:[A-Za-z]{0,4}(?:[-_:][A-Za-z0-9.]{1,24}){1,8}|[A-Za-z0-9-]{0,12}[ ][0-9]{1,4}B(?:-A[0-9]{1,3}B)?\b))"
 )
 _RELEASES = tuple(re.compile(one, re.IGNORECASE | re.MULTILINE) for one in (*_STATED, _PROSE))
+_MORE = re.compile(rb"[`'\"]?[ ]?,[ ]?[`'\"]?[A-Za-z][\w./-]{0,40}[0-9]")
 _MODELS = re.compile(_LABEL, re.IGNORECASE | re.MULTILINE), re.compile(_MENTION)
 
 
@@ -77,5 +78,7 @@ def _models(text: bytes) -> Iterator[_Named]:
     for pattern, how in zip(_MODELS, (STATED, MENTIONED), strict=True):
         for match in pattern.finditer(text):
             name = match["name"].decode().rstrip(".-:+")
+            if how == STATED and _MORE.match(text, match.end()):
+                continue  # a label in front of several says of none that it ran
             if any(map(str.isdigit, name)) and len(name) <= LONGEST_NAME:
                 yield match.start("name"), match.end(), MODEL, (("named", name), (HOW, how))

@@ -169,3 +169,12 @@ def test_drafts_that_are_asked_for_and_not_said_leave_the_groups_open() -> None:
 
 def test_the_memory_that_the_cache_uses_stands_for_what_was_available() -> None:
     assert "line 1 8.64 GiB for KV and states of one GPU" in said(only("cache-in-use.log"))
+
+
+def test_the_file_of_a_launch_stands_behind_its_own_flag(tmp_path: Path) -> None:
+    """``-m`` begins ``--mmproj`` and ends ``--model`` without its letters: neither is a file."""
+    text = (DATA / "cases" / "public" / "two-slots-unified.md").read_text()
+    line = "llama-server --mmproj /m/mmproj.gguf --model /m/Qwen3.5-9B-Q4_K_M.gguf --parallel 2 -md draft.gguf"
+    boot = boot_of(tmp_path / "log", text.replace("llama-server.exe -m Qwen_Qwen3.5-9B-Q4_K_M.gguf", line))
+    assert boot.boot.word("arguments", "file") == "/m/Qwen3.5-9B-Q4_K_M.gguf"
+    assert boot.boot.count("arguments", "n_seq_max") == 2

@@ -197,3 +197,9 @@ def test_drafters_of_whole_blocks_widen_the_pages(block: int, padding: str, draf
 def test_a_clock_behind_the_name_of_a_container_is_no_release(time: str) -> None:
     line = f"sglang   {time}llama_kv_cache: CUDA0 KV buffer size = 8.00 MiB\n"
     assert hints_of(one.record for one in find(line.encode())).releases == {}
+
+
+def test_a_label_in_front_of_several_models_states_none() -> None:
+    line = b"- Models: Qwen3.6-27B, Qwen3.6-35B-A3B, Qwen3.8-27B\n"
+    assert hints_of(one.record for one in find(line)).model is None
+    assert hints_of(one.record for one in find(b"- Model: Qwen3.6-27B, in bf16\n")).model is not None
