@@ -21,7 +21,7 @@ from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, Misspe
 from hybridcalc.findings import Finding
 from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
-from hybridcalc.shell.flags import same_of
+from hybridcalc.shell.flags import advice_of
 from hybridcalc.shell.variables import A_TEMPLATE, is_path_to
 
 _REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")
@@ -389,7 +389,7 @@ def read(
             findings += _passed_over(unknown, deployment, engine, words)
             return (None if model is None else str(model)), args
         except InputError as error:
-            at = _argument(error.flag, words.kept, engine)
+            at = engine.flags.place_of(error.flag, words.kept)
             finding = refused(error, engine, deployment.image)
             if at is None:
                 findings.append(located_at(finding, deployment.place, deployment))
@@ -427,25 +427,11 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
     ):
         return
     for name in dict.fromkeys(unknown):
-        at = _argument(name, words.kept, engine)
+        at = engine.flags.place_of(name, words.kept)
         place = deployment.place if at is None else words.kept[at].place
         message = f"no {engine.title} known here takes {printable(name[:40])}: the server may not start"
-        same = same_of(name, engine.flags.names)
-        fix = f"its name there is {same}" if same else "leave it out"
+        fix = advice_of(name, engine.flags.names)
         yield located_at(Finding("HC071", "warning", message, fix), place, deployment)
-
-
-def _argument(flag: str, words: Sequence[Word], engine: Engine) -> int | None:
-    """Where the argument that an error is about stands: the last one typed so, else the last of that flag."""
-    typed = [word.partition("=")[0] for word in words]
-    for at in range(len(words) - 1, -1, -1):
-        if flag in (typed[at], words[at]):
-            return at
-    for at in range(len(words) - 1, -1, -1):
-        known = engine.flags.known(typed[at])
-        if known is not None and flag == known.spellings[0]:
-            return at
-    return None
 
 
 def values_of(words: Words) -> list[Value]:

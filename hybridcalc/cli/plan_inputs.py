@@ -20,7 +20,7 @@ from hybridcalc.engines.spelling import check_names, old_names
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
 from hybridcalc.shell import ELISIONS
-from hybridcalc.shell.flags import FlagTable, question_of, same_of, values_after
+from hybridcalc.shell.flags import FlagTable, advice_of, question_of, values_after
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -137,9 +137,7 @@ class Question(NamedTuple):
             shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
             said = f"no {self.engine.title} known here takes {shown}: the server may not start"
-            same = same_of(asked.unknown[0], self.engine.flags.names)
-            fix = f"its name there is {same}" if same and len(asked.unknown) == 1 else "leave it out"
-            found.append(Finding(UNKNOWN_FLAG, "warning", said, fix))
+            found.append(Finding(UNKNOWN_FLAG, "warning", said, advice_of(shown, self.engine.flags.names)))
         return tuple(found)
 
     def _read(self, more: Sequence[str]) -> Asked:
@@ -159,9 +157,7 @@ class Question(NamedTuple):
         if unknown and self.launch.strict:
             command, known = self.launch.command, [*self.launch.own, *self.engine.flags.names]
             message = f"{unknown[0][:40]} is no flag of {self.engine.title} nor of {command}"
-            same = same_of(unknown[0], known)
-            fix = f"write {same}" if same else question_of(unknown[0], known) or f"see `hybridcalc {command} --help`"
-            raise InputError(message, fix=fix)
+            raise InputError(message, fix=question_of(unknown[0], known) or f"see `hybridcalc {command} --help`")
         if model is None:
             raise InputError(
                 f"{self.launch.command} needs a MODEL" if self.launch.strict else "the launch line names no MODEL",

@@ -166,16 +166,15 @@ class Engine:
         Several GPUs (``gpu``) are shared out as ``shared_gpus`` says.
         """
         shared, card = self.shared_gpus(args, given), given.get("gpu")
-        if shared:
-            given = {**given, "tp_size": shared}
+        given = {**given, "tp_size": shared} if shared else given
         fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
         changed = {field: value for field, value in fields.items() if hasattr(args, field)}
         args = replace(args, **changed) if changed else args
         if card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
             from hybridcalc.hardware import gpu_id, gpus_in_words
 
-            named = gpu_id(card.source) or card.source.strip().rpartition("x")[2]
-            raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=f"write --gpu {ranks}x{named}")
+            fix = f"write --gpu {ranks}x{gpu_id(card.source) or card.source.strip().rpartition('x')[2]}"
+            raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=fix)
         return args
 
     def seeing(self, args: Any, gpus: int) -> Any:

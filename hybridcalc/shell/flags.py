@@ -255,6 +255,18 @@ class FlagTable:
         off = self.switched_off.get(full) if full not in self.by_spelling else None
         return self.by_spelling.get(full, off), off is not None
 
+    def place_of(self, flag: str, words: Sequence[str]) -> int | None:
+        """Where the argument that an error is about stands: the last one typed so, else the last of that flag."""
+        typed = [word.partition("=")[0] for word in words]
+        for at in range(len(words) - 1, -1, -1):
+            if flag in (typed[at], words[at]):
+                return at
+        for at in range(len(words) - 1, -1, -1):
+            known = self.known(typed[at])
+            if known is not None and flag == known.spellings[0]:
+                return at
+        return None
+
     def _check_spelling(self, name: str, unknown: set[str]) -> None:
         from difflib import get_close_matches
 
@@ -292,10 +304,18 @@ def same_of(name: str, known: Collection[str]) -> str:
     return next((each for group in SAME if typed in group for each in group if each != typed and each in known), "")
 
 
+def advice_of(name: str, known: Collection[str]) -> str:
+    """What to do about a flag of a launch line that its engine does not know."""
+    same = same_of(name, known)
+    return f"its name there is {same}" if same else "leave it out"
+
+
 def question_of(name: str, known: Sequence[str]) -> str:
-    """Whether the nearest of the ``known`` flags is meant; empty where none is near."""
+    """The one of the ``known`` flags that is it under another name; else whether the nearest is meant, "" for none."""
     from difflib import get_close_matches
 
+    if same := same_of(name, known):
+        return f"write {same}"
     near = get_close_matches(name.partition("=")[0][:80], known, n=1, cutoff=SOME_LIKENESS)
     return f"did you mean {near[0]}?" if near else ""
 
