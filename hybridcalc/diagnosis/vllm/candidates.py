@@ -35,8 +35,8 @@ _TP = (1, 2, 4, 8, 16)
 DRAFTS = (1, 2, 3, 4, 5, 7, 6, 8, 15, 16)
 """Draft tokens tried where pages fit no model without any: those of heads, then those of drafters of whole blocks."""
 NEAR_TOKENS = 256
-MOST_OF_BF16, LEAST_OF_BF16 = Fraction(3, 2), Fraction(1, 8)
-"""Of a model's weights in bf16, what a rank may hold, a draft model's beside them; and what all ranks do together."""
+MOST_OF_SHARE, LEAST_OF_SHARE = 2, Fraction(1, 8)
+"""What a rank may hold of its share of a model's weights in bf16, a draft model's beside them."""
 SHARED = re.compile(r"PP|DP|EP")
 """Ranks that share out layers, requests or experts."""
 HOPPER, OLDER = "9.0", "8.9"
@@ -188,11 +188,10 @@ def fitting_models(
     models = (model,) if model is not None else models_with_states(printed) or models_with_states()
     sure = model is not None or printed is not None
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
-    if model is None:
-        models = tuple(one for one in models if _may_weigh(one, boot, args))
     best: list[Fit] = []
     for number in drafts:
         found = [fit for tried in models for fit in _fits(tried, said, known, number, releases)]
+        found = [fit for fit in found if model is not None or _may_weigh(fit, boot)]
         told = [fit for fit in found if fit.told]
         if told:
             return _ranked(told)
@@ -203,21 +202,20 @@ def fitting_models(
     return _ranked(best)
 
 
-def _may_weigh(model: Architecture, boot: Boot, args: EngineArgs) -> bool:
-    """Whether the weights that a rank printed may be the model's: no more than all parameters in bf16 and half as many
-    again, and no less than a rank's share in two bits, where nothing but tensors is known to share them out.
+def _may_weigh(fit: Fit, boot: Boot) -> bool:
+    """Whether the weights that a rank printed may be the model's: no more than twice its share of all parameters in
+    bf16, and no less than that share in two bits, where nothing but tensors is known to be shared out.
     """
-    printed = [size.value for one in boot.of("weights_loaded") if (size := one.size("usage")) is not None]
-    if not printed or not max(printed):
+    printed = max((size.value for one in boot.of("weights_loaded") if (size := one.size("usage"))), default=0)
+    if not printed:
         return True
     try:
-        bf16 = 2 * parameters(model).number()
+        share = Fraction(2 * parameters(fit.model).number(), fit.args.tensor_parallel_size)
     except HybridcalcError:
         return True
-    ranks = args.tensor_parallel_size if args.tensor_parallel_size > 1 else max(_TP)
-    alone = not any(SHARED.search(rank) for rank in boot.ranks) and not args.cpu_offload_gb
-    alone = alone and args.pipeline_parallel_size == args.data_parallel_size == 1
-    return max(printed) <= MOST_OF_BF16 * bf16 and (not alone or max(printed) >= LEAST_OF_BF16 * bf16 / ranks)
+    alone = not any(SHARED.search(rank) for rank in boot.ranks) and not fit.args.cpu_offload_gb
+    alone = alone and fit.args.pipeline_parallel_size == fit.args.data_parallel_size == 1
+    return printed <= MOST_OF_SHARE * share and (not alone or printed >= LEAST_OF_SHARE * share)
 
 
 def _fits(model: Architecture, said: Figures, known: Known, drafts: int, releases: tuple[str, ...]) -> Iterator[Fit]:
