@@ -160,7 +160,7 @@ class Rest(NamedTuple):
         said = f"{refusal.reason}; undecided by the estimate of memory: it starts with {start}"
         about = {name: getattr(refusal, name) for name in ("stage", "rule", "fix", "flag", "release")}
         open_one = Refusal(said, **about)
-        open_one.outputs = refusal.outputs
+        open_one.outputs, open_one.undecided = refusal.outputs, True
         return open_one
 
     def left_gib(self, args: Any, more_gib: float = 0.0) -> float:

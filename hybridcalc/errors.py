@@ -4,6 +4,7 @@ The command line prints ``error: <message>`` and, when there is one, the fix on 
 (the input is at fault) or 1 (the question is understood and the answer is no).
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -81,6 +82,13 @@ def fix_with(fix: str, told: str) -> str:
     """A fix with what its flags come to, said behind them."""
     more = fix.more if isinstance(fix, Write | WriteAll) else ""
     return f"{fix.removesuffix(more)}{told}{more}"
+
+
+def write_one_of(flag: str, values: Sequence[object], more: str = "") -> str:
+    """A fix that is one of several values of a flag, and ``more`` that are not listed; empty for none."""
+    *others, last = [*map(str, values), *([more] if more else [])] or [""]
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return f"write {flag} {listed}" if last else ""
 
 
 def with_release(release: str) -> str:
@@ -193,7 +201,8 @@ class Refusal(IllegalCombination):
     """A configuration that an engine does not start with: the ``stage`` of its start-up, the ``reason``, the fix.
 
     ``rule`` is its id among the engine's rules, ``outputs`` what the stages before it had settled, ``beside`` what
-    is wrong with the arguments besides, where a later stage would say it.
+    is wrong with the arguments besides, where a later stage would say it. ``undecided``: another memory within the
+    estimate would start.
     """
 
     kind = "refusal"
@@ -204,6 +213,7 @@ class Refusal(IllegalCombination):
         self.reason = self.message
         self.outputs: dict[str, Any] = {}
         self.beside: tuple[Refusal, ...] = ()
+        self.undecided = False
 
 
 class MemoryUnknown(InputError):

@@ -7,6 +7,7 @@ a `Rule` makes findings and has its reason and source. A `Suggestion` states a f
 `View` is an answer as people read it, from which text and pages are made.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
@@ -14,7 +15,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import HybridcalcError, Write
+from hybridcalc.errors import HybridcalcError, Write, flags_of
 
 SEVERITIES = ("note", "warning", "error")
 
@@ -27,7 +28,7 @@ class Finding(NamedTuple):
 
     ``flag`` and ``release`` are those of the error it was, where it was one. ``mend``: where the fix is one value, its
     flag, empty for the one that the finding is about, and the value; other flags that
-    belong to it may follow the value.
+    belong to it may follow the value. ``sets``: the flags that the fix sets, as a launch has them.
     """
 
     rule: str
@@ -37,6 +38,7 @@ class Finding(NamedTuple):
     flag: str = ""
     release: str = ""
     mend: tuple[str, str] | None = None
+    sets: str = ""
 
     @classmethod
     def of(cls, error: HybridcalcError, *, rule: str = "", severity: str = "error") -> "Finding":
@@ -48,7 +50,8 @@ class Finding(NamedTuple):
     @classmethod
     def made(cls, rule: str, severity: str, message: str, fix: str) -> "Finding":
         """A finding as plain data, of a fix that may say itself which value it is."""
-        return cls(rule, severity, message, str(fix), mend=(fix.flag, fix.value) if isinstance(fix, Write) else None)
+        mend = (fix.flag, fix.value) if isinstance(fix, Write) else None
+        return cls(rule, severity, message, str(fix), mend=mend, sets=flags_of(fix))
 
     def to_dict(self) -> dict[str, str]:
         """Plain data for JSON."""
@@ -181,6 +184,12 @@ RISKS = ("none", "memory", "latency", "accuracy")
 or reuse of prefixes, exactness of the answers."""
 
 
+def costs(risks: Iterable[str]) -> tuple[int, ...]:
+    """How many of several changes cost accuracy, latency and memory."""
+    many = Counter(risks)
+    return tuple(many[risk] for risk in RISKS[:0:-1])
+
+
 CARE = {"accuracy": "; check accuracy first"}
 
 
@@ -189,7 +198,8 @@ class Suggestion(NamedTuple):
 
     ``before`` and ``after`` are requests of the workload that run at once on the whole deployment; ``of`` what one is
     (``requests of 8,192 tokens``), or what else changes where they stay the same. ``ends``: the least and the most that
-    ``after`` may be, where it rests on figures that are intervals.
+    ``after`` may be, where it rests on figures that are intervals. ``cost``: how many of its changes cost accuracy,
+    latency and memory; empty where it is one change, of ``risk``.
     """
 
     flags: str
@@ -199,6 +209,12 @@ class Suggestion(NamedTuple):
     why: str
     risk: str = "none"
     ends: tuple[int, int] | None = None
+    cost: tuple[int, ...] = ()
+
+    @property
+    def price_paid(self) -> tuple[int, ...]:
+        """How many of its changes cost accuracy, latency and memory."""
+        return self.cost or costs([self.risk])
 
     @property
     def gain(self) -> str:
@@ -240,13 +256,18 @@ def safest_first(found: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
     return tuple(sorted(found, key=lambda each: (RISKS.index(each.risk), each.before - each.after)))
 
 
+def changes_in(flags: str) -> int:
+    """How many flags and variables are set."""
+    return sum(word.startswith("-") or "=" in word for word in flags.split())
+
+
 SAFE, BOLD = "safe", "bold"
 
 
 class Choice(NamedTuple):
     """Flags to paste, and what they would do: with their price in a few words, and in ``full``.
 
-    Those that are suggested are called safe or bold, and come to ``after`` requests.
+    Those that are suggested are called safe or bold, and come to ``after`` requests at a ``cost`` (Suggestion).
     """
 
     label: str
@@ -254,6 +275,7 @@ class Choice(NamedTuple):
     effect: str
     full: str = ""
     after: int = 0
+    cost: tuple[int, ...] = ()
 
 
 LONGEST_REASON = 44
@@ -323,7 +345,7 @@ class View(NamedTuple):
     in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
     set hold already; ``asked``: those that answer what was asked beside. ``essential``: figures beyond which the first
     note tells more than another. ``kept``: labels of those that stay whatever is left out. ``fewest``: those that are
-    worth more than a second thing to set.
+    worth more than a second thing to set. ``wanted``: requests that should run, where fewer do.
     """
 
     title: str
@@ -351,30 +373,46 @@ class View(NamedTuple):
     essential: int = 3
     fewest: int = 2
     kept: tuple[str, ...] = ()
+    wanted: int = 0
 
 
-def html_of(view: View) -> str:
-    """The short answer as a notebook shows it: verdict, figures, findings, what to set."""
-    from html import escape
-
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in figure.brief)}</tr>" for figure in view.figures
-    )
-    told = [(found.severity, f"{found.rule} {found.message}") for found in view.findings]
-    told += [(choice.label, f"{choice.flags}: {choice.effect}") for choice in view.choices]
-    items = "".join(f"<li><b>{escape(name)}</b> {escape(text)}</li>" for name, text in told)
-    said = f"<p><b>{escape(view.headline)}</b> {escape(view.meaning)}<br>{escape(view.subject)}</p>"
-    return f"{said}<table>{rows}</table><ul>{items}</ul>"
+def least_costly(found: "Iterable[Choice]", wanted: int) -> "Choice | None":
+    """Of the settings that come to ``wanted`` requests, the one that costs least: with the fewest changes that cost
+    accuracy, then latency, then memory, then with the fewest of all. None where none comes to as many.
+    """
+    reaching = (one for one in found if one.after >= wanted)
+    return min(reaching, key=lambda one: (one.cost, changes_in(one.flags)), default=None)
 
 
-def html_of_records(said: str, records: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as a notebook shows them, under what they come to."""
-    from html import escape
+def nearest(found: "Iterable[Choice]") -> "Choice | None":
+    """The setting that comes to the most requests, of several the one that costs least; None for none."""
+    return min(found, key=lambda one: (-one.after, one.cost, changes_in(one.flags)), default=None)
 
-    rows = list(records)
-    head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row.values())}</tr>" for row in rows)
-    return f"<p>{escape(said)}</p><table><tr>{head}</tr>{body}</table>"
+
+def two(choices: "Sequence[Choice]", wanted: int, columns: int) -> "tuple[Choice, ...]":
+    """The safest that helps, and the boldest where it helps more; choices of another kind all.
+
+    Where requests are ``wanted`` of which fewer run today, both are those that come to as many at the least cost; the
+    one that comes nearest, where none does; and the boldest of all, where the safest is enough. Else the safest has
+    the fewest changes of those that come within a tenth of the most. The boldest fits in so many ``columns``, or has
+    the fewest changes.
+    """
+    safe = [choice for choice in choices if choice.label == SAFE]
+    bold = [choice for choice in choices if choice.label == BOLD]
+    if not safe and not bold:
+        return tuple(choices)
+    close = (c for c in safe if 10 * safe[0].after <= 11 * c.after)
+    first = min(close, key=lambda choice: changes_in(choice.flags), default=None)
+    if wanted:
+        first = least_costly(safe, wanted) or nearest(safe)
+    more = [choice for choice in bold if first is None or choice.after > first.after]
+    short = [choice for choice in more if len(choice.flags) <= columns]
+    if wanted and not (first is not None and first.after >= wanted):
+        second = least_costly(more, wanted) or nearest(short or more)
+    else:
+        fewest = min(more, key=lambda choice: changes_in(choice.flags), default=None)
+        second = max(short, key=lambda choice: choice.after) if short else fewest
+    return tuple(choice for choice in (first, second) if choice is not None)
 
 
 def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:
@@ -386,6 +424,7 @@ def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:
             each.gain + each.price,
             f"{each.effect}: {each.why}",
             each.after,
+            each.price_paid,
         )
         for each in suggestions
     )

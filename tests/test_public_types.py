@@ -99,7 +99,8 @@ def test_searches_say_what_they_found() -> None:
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:
-    from hybridcalc.findings import View, html_of, html_of_records
+    from hybridcalc.findings import View
+    from hybridcalc.notebook import html_of, html_of_records
 
     assert "<b>" not in html_of_records("<b>", [{"<b>": "<b>"}])
     assert "<i>" not in html_of(View("<i>", "<i>", "<i>", subject="<i>"))

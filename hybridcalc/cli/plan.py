@@ -27,6 +27,7 @@ from hybridcalc.findings import Quantity, at_or_above
 
 if TYPE_CHECKING:
     from hybridcalc.engines.answer import Answer
+    from hybridcalc.engines.remedy import Remedied
     from hybridcalc.findings import View
     from hybridcalc.speed.plans import Pace
 
@@ -149,6 +150,9 @@ def plan_command(
         if not isinstance(side.answer, Refusal) and not at_or_above(side.answer.findings, severity):
             _emit(emit, question, side, work)
             return
+        why = "it does not start" if isinstance(side.answer, Refusal) else f"there are findings from {severity} on"
+        way = "" if isinstance(side.answer, Refusal) else "; --fail-on never writes it all the same"
+        print(f"nothing is written for --emit {emit}: {why}{way}\n", file=sys.stderr)
         with redirect_stdout(sys.stderr):  # what stands in for a file is none
             _answer(question, side, work, asked_for, severity)
     if others:
@@ -182,6 +186,8 @@ def planned(
         rest = question.memory(model, asked.args, None if first is None else (first.model, first.asked.args))
         answer = question.engine.plan(model, asked.args, rest, work)
         answer.of_words = question.passed_over(asked)
+        if question.known.gpu is not None and question.engine.ranked:
+            answer.wider = partial(_wider, question, model, asked.args, work)
         return Side(flags, asked, model, answer)
     except Refusal as refusal:
         untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal)
@@ -265,10 +271,25 @@ def remedied(question: inputs.Question, side: Side, rule: str, fix: str, work: W
         return fix
     from hybridcalc.engines.remedy import remedies
 
-    def memory(model: Architecture, args: Any) -> Rest:
-        return question.memory(model, args, (side.model, side.asked.args))
+    return remedies(_case(question, side.model, side.asked.args, work), rule) or fix
 
-    return remedies(question.engine, side.model, side.asked.args, memory, work, rule) or fix
+
+def _case(question: inputs.Question, model: Architecture, args: Any, work: Workload) -> "Remedied":
+    """What remedies are sought for."""
+    from hybridcalc.engines.remedy import Remedied
+
+    def memory(other: Architecture, changed: Any) -> Rest:
+        return question.memory(other, changed, (model, args))
+
+    gpu = question.known.gpu
+    return Remedied(question.engine, model, args, memory, work, None if gpu is None else gpu.cards)
+
+
+def _wider(question: inputs.Question, model: Architecture, args: Any, work: Workload, *, within: bool) -> str:
+    """More ranks that serve the requests that are wanted."""
+    from hybridcalc.engines.remedy import wider
+
+    return wider(_case(question, model, args, work), within=within)
 
 
 def _on_newest(question: inputs.Question, side: Side, work: Workload) -> "Answer | None":

@@ -1,12 +1,13 @@
 """``hybridcalc ratio``: r* and what to set."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
-from hybridcalc.deployment import Memory, Workload
+from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, Refusal, ShardingError
@@ -16,6 +17,7 @@ from hybridcalc.units import MOST_SLOTS
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
     from hybridcalc.deployment import Rest
+    from hybridcalc.engines.answer import Answer
     from hybridcalc.findings import View
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -109,7 +111,10 @@ def ratio(
     if architecture is not None:
         engine.check_ranks(architecture, args)
 
-    findings += engine.part("balance_view").too_long(answer, architecture)
+    told, planned = engine.part("balance_view"), None
+    if architecture is not None and answer.rest_gib is not None:
+        planned = partial(_planned, engine, architecture, args, known, left or exact_rest(answer.rest_gib), workload)
+    findings += told.too_long(answer, architecture) + told.short_of(answer, planned, args.attn_dp_size)
 
     def view() -> "View":
         found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args, left)
@@ -126,6 +131,21 @@ def ratio(
     answers.show("ratio", asked_for, view, document)
     if at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _planned(
+    engine: Engine, model: "Architecture", args: Any, known: Memory, rest: "Rest", workload: Workload
+) -> "Answer":
+    """The plan of the flags as they are given, which knows what more ranks would serve."""
+    from hybridcalc.engines.remedy import Remedied, wider
+
+    def left(other: "Architecture", changed: Any) -> "Rest":
+        return engine.memory(other, changed, engine.weights_moved(known, other, changed, (model, args)))
+
+    plan = engine.plan(model, args, rest, workload)
+    if known.gpu is not None:
+        plan.wider = partial(wider, Remedied(engine, model, args, left, workload, known.gpu.cards))
+    return plan
 
 
 def _memory(rest: str | None, card: options.CardGiven) -> Memory:

@@ -358,12 +358,14 @@ def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float |
 
 def _remedies(served: Engine, model: Architecture, args: Any, memory: deployment.Memory, refusal: Refusal) -> str:
     """What would start on the same GPUs, as ``plan`` says it."""
-    from hybridcalc.engines.remedy import remedies
+    from hybridcalc.engines.remedy import Remedied, remedies
 
     def left(other: Architecture, changed: Any) -> deployment.Rest:
         return served.memory(other, changed, memory)
 
-    return remedies(served, model, args, left, deployment.Workload(), refusal.rule) or refusal.fix
+    gpus = None if memory.gpu is None else memory.gpu.cards
+    case = Remedied(served, model, args, left, deployment.Workload(), gpus)
+    return remedies(case, refusal.rule) or refusal.fix
 
 
 def _share(

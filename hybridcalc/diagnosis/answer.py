@@ -8,7 +8,7 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from hybridcalc.bootlog.boots import Boot, figure_list, figures
-from hybridcalc.findings import Finding, Rule, Step, Suggestion
+from hybridcalc.findings import Finding, Rule, Step, Suggestion, least_costly, suggested
 
 MOST_NAMED = 4
 """Models of a list that are named; of the others the number is said."""
@@ -126,7 +126,9 @@ class PageSizes(NamedTuple):
 
 @dataclass(slots=True)
 class Diagnosis:
-    """The answer for one boot; ``planned`` is the engine's plan that reproduces it, where one does."""
+    """The answer for one boot; ``planned`` is the engine's plan that reproduces it, where one does; ``wanted``: the
+    requests that should run, where fewer do.
+    """
 
     boot: Boot
     version: str | None = None
@@ -142,6 +144,7 @@ class Diagnosis:
     steps: list[Step] = field(default_factory=list)
     derived: Derived = field(default_factory=Derived)
     planned: Any = None
+    wanted: int = 0
 
     def row(self, place: str, what: str, arithmetic: str) -> None:
         """Add a line to the answer."""
@@ -150,6 +153,13 @@ class Diagnosis:
     def find(self, rule: str, message: str, fix: str = "", *, severity: str | None = None) -> None:
         """Add a finding of ``rule``, with its own severity unless another is given."""
         self.findings.append(finding(rule, message, fix, severity=severity))
+
+    def short(self, message: str, wanted: int, fix: str) -> None:
+        """That fewer run than are ``wanted``, and what lets them run; ``fix`` where none of the suggestions does."""
+        self.wanted = wanted
+        enough = least_costly(suggested(self.suggestions), wanted)
+        self.find("HC155", message, fix if enough is None else f"write {enough.flags}")
+        self.findings[-1] = self.findings[-1]._replace(sets="" if enough is None else enough.flags)
 
     def step(self, symbol: str, formula: str, numbers: str, value: Any, unit: str, source: str) -> None:
         """Note one piece of arithmetic."""

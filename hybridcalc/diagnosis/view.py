@@ -34,8 +34,6 @@ PRINTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("free", "unused", ("avail_mem_after_graph_gib",)),
 )
 """Parts of a bar: what they are called, what they stand for, and the printed figures that they add up."""
-SUGGESTIONS = 3
-"""Shown of a boot; those that leave accuracy alone come first."""
 MOST_BOOTS, MOST_LISTED = 20, 200
 LONGEST_CELL = 24
 NEEDS_LENGTH = "-L TOKENS shows what the pools admit, what idles, and what to set"
@@ -43,10 +41,8 @@ NO_BOOT = ("no boot in it", "no line of SGLang, vLLM or llama.cpp that sizes mem
 NOTHING_PREDICTED = "the boot prints nothing that the plan predicts"
 
 
-def boot_view(
-    answer: Diagnosis, *, length: bool, compared: "Sequence[Compared] | None" = None, most: int | None = SUGGESTIONS
-) -> View:
-    """One boot with ``most`` of its suggestions; ``length``: one was given; ``compared``: it is held against a plan."""
+def boot_view(answer: Diagnosis, *, length: bool, compared: "Sequence[Compared] | None" = None) -> View:
+    """One boot; ``length``: one was given; ``compared``: it is held against a plan."""
     starts = not any(found.severity == "error" for found in answer.findings)
     notes = [NEEDS_LENGTH] if not length and answer.rows and starts and answer.boot.engine in ENGINES else []
     tables: tuple[Table, ...] = ()
@@ -79,7 +75,8 @@ def boot_view(
         asked=("HC155",),
         findings=tuple(found for found in answer.findings if found is not failure),
         fix=f"{failure.fix} ({failure.rule})" if failure is not None else "",
-        choices=suggested(safest_first(answer.suggestions)[:most]),
+        wanted=answer.wanted,
+        choices=suggested(safest_first(answer.suggestions)),
         tables=tables,
         notes=tuple(notes),
         steps=tuple(answer.steps),
@@ -93,7 +90,7 @@ def log_view(answers: Sequence[LogAnswer]) -> View:
     boots = [boot for answer in answers for boot in answer.boots]
     reproduced = next((boot for boot in boots if boot.planned is not None), None)
     boot = reproduced or max(boots, key=lambda boot: len(boot.rows), default=None)
-    view = View("", *NO_BOOT) if boot is None else boot_view(boot, length=True, most=None)
+    view = View("", *NO_BOOT) if boot is None else boot_view(boot, length=True)
     rows = tuple((f"line {b.boot.line:,}", b.headline, b.meaning) for b in boots[:MOST_LISTED])
     return view._replace(
         title=", ".join(answer.source for answer in answers),

@@ -7,13 +7,9 @@ And what do the flags alone decide, with no figure of memory known (`decide`)?
 
 Start-up is run up to the point where memory is counted, for what it refuses; then the rules are judged that need no
 figure which is missing. Each says itself what it needs (findings.Rule).
-
-And which flags would serve better (`better`)? A candidate is a change of arguments, planned exactly. It is worth saying
-when more requests of the workload run at once; so is what several of them come to together, and a little more of the
-memory. An engine has the candidates, and `Serve` says what arguments come to.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -22,7 +18,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES, loaded
 from hybridcalc.engines.spelling import in_names
 from hybridcalc.errors import HybridcalcError, Refusal, Write
-from hybridcalc.findings import CARE, LENGTH, PREFIX, RISKS, WANTED, Finding, Rule, Suggestion, find
+from hybridcalc.findings import LENGTH, PREFIX, WANTED, Finding, Rule, Suggestion, find
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
@@ -88,6 +84,9 @@ class SharedFigures:
         """None without memory."""
         return ()
 
+    wider: "Callable[..., str]" = staticmethod(lambda *, within: "")
+    """What more ranks would serve, in words, ``within`` the GPUs that are given; nothing where no one knows."""
+
 
 class Shown:
     """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows.
@@ -128,7 +127,8 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Its verdict, figures, findings and suggestions, for notebooks."""
-        from hybridcalc.findings import View, html_of, suggested
+        from hybridcalc.findings import View, suggested
+        from hybridcalc.notebook import html_of
 
         plan, facts = cast(Answer, self), ENGINES[self.engine].part("view")
         figures, choices = tuple(facts.figures(plan)), suggested(plan.suggestions)
@@ -172,6 +172,7 @@ class Answer(Protocol):
     rest: "Rest"
     workload: "Workload"
     of_words: "tuple[Finding, ...]"
+    wider: "Callable[..., str]"
 
     @property
     def version(self) -> str:
@@ -339,109 +340,3 @@ def decide(
         elif needs is not None and rule.check is not None:
             findings += [Finding.made(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
     return Decided(tuple(in_names(finding, spelt) for finding in findings), tuple(sorted(waiting)))
-
-
-MOST = 8
-STEP = 0.02
-"""How far a share of the memory is raised in one go."""
-
-
-class Change(NamedTuple):
-    """A candidate: the flags as they are typed, the fields they set, why one would, and what it may cost."""
-
-    flags: str
-    fields: Mapping[str, Any]
-    why: str
-    risk: str = "none"
-
-
-class Served(NamedTuple):
-    """Requests of the workload that run at once, and the flags that this takes beside those of a change."""
-
-    requests: int
-    flags: str = ""
-
-
-class Serve(Protocol):
-    """What arguments come to with so much more memory than the plan has; None where the engine refuses them."""
-
-    def __call__(self, args: Any, *, more_gib: float = 0.0) -> Served | None:
-        """Plan them."""
-
-
-class Planned(Protocol):
-    """A plan that is searched from."""
-
-    args: Any
-    rest: Rest
-    workload: Workload
-
-    @property
-    def workers(self) -> int:
-        """Workers, or replicas, of the whole deployment."""
-
-    @property
-    def requests(self) -> int:
-        """Requests of the workload that run at once today, on all of them."""
-
-
-def suggestion(plan: Planned, flags: str, served: Served, why: str, risk: str = "none") -> Suggestion:
-    """One suggestion: what to set, from how many requests to how many, why, and what it may cost."""
-    flags, after = f"{flags} {served.flags}".strip(), served.requests * plan.workers
-    return Suggestion(flags, plan.requests, after, plan.workload.describe(), why + CARE.get(risk, ""), risk)
-
-
-def most_gain(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """Those worth reading, the most gain first."""
-    return sorted(found, key=lambda suggestion: -suggestion.after)[:MOST]
-
-
-def better(plan: Planned, changes: Iterable[Change], serve: Serve, best: int) -> list[Suggestion]:
-    """The changes that admit more than ``best`` requests, each alone; and all together that help on top of another."""
-    found, helpful = list[Suggestion](), list[tuple[int, Change]]()
-    for change in changes:
-        served = serve(plan.args.changed(**change.fields))
-        if served is not None and served.requests > best:
-            found.append(suggestion(plan, change.flags, served, change.why, change.risk))
-            helpful.append((served.requests, change))
-    helpful.sort(key=lambda pair: -pair[0])
-    return found + _together(plan, [change for _, change in helpful], serve)
-
-
-def _together(plan: Planned, changes: Iterable[Change], serve: Serve) -> list[Suggestion]:
-    """As many of the changes as help on top of one another, the strongest first."""
-    taken, args, best = list[Change](), plan.args, Served(0)
-    for change in changes:
-        more = args.changed(**change.fields)
-        served = serve(more)
-        if served is not None and served.requests > best.requests:
-            taken, args, best = [*taken, change], more, served
-    if len(taken) < 2:
-        return []
-    flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
-    risk = max((change.risk for change in taken), key=RISKS.index)
-    why = f"{len(taken)} changes together, each of which helps alone"
-    return [suggestion(plan, " ".join(flags), best, why, risk)]
-
-
-def larger_share(
-    plan: Planned,
-    field: str,
-    share: float | None,
-    largest: float,
-    serve: Serve,
-    best: int,
-    why: Callable[[float, float], str],
-) -> list[Suggestion]:
-    """A little more of the memory than ``share``, up to ``largest``, where it is known what that is taken of.
-
-    ``field`` sets it; ``why`` says it of the larger share and of the memory, GiB.
-    """
-    whole = plan.rest.before_gib
-    if whole is None or share is None or share + STEP > largest:
-        return []
-    larger = round(share + STEP, 4)
-    served = serve(plan.args.changed(**{field: larger}), more_gib=(larger - share) * whole)
-    if served is None or served.requests <= best:
-        return []
-    return [suggestion(plan, f"--{field.replace('_', '-')} {larger:g}", served, why(larger, whole), "memory")]

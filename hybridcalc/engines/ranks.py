@@ -19,6 +19,7 @@ from hybridcalc.errors import (
     NotModelled,
     Refusal,
     ShardingError,
+    write_one_of,
 )
 from hybridcalc.units import GIB
 
@@ -105,7 +106,8 @@ def weights_part(engine: SearchedEngine, model: Architecture, args: Any) -> Memo
         return None
     except ShardingError as error:
         stage, rule = engine.indivisible
-        raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
+        reason = error.message.replace("--tp ", f"{engine.tp_flag} ")
+        raise Refusal(reason, stage=stage, rule=rule, fix=error.fix) from None
     low, likely, high = _on_card(found, args)
     how = COMPUTED if low == high else ESTIMATED
     why = found.uncertain or found.weights_from
@@ -188,14 +190,7 @@ def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
 
 def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
-    fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
-    return (
-        f"{engine.tp_flag} {', '.join(fitting)} do"
-        if len(fitting) > 1
-        else f"only {engine.tp_flag} {fitting[0]} does"
-        if fitting
-        else ""
-    )
+    return write_one_of(engine.tp_flag, fitting_ranks(engine, model, args, (1, *RANKS_TRIED)))
 
 
 def fitting_ranks(engine: SearchedEngine, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hybridcalc.architecture.weights import widths_of
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import RISKS
 

@@ -85,7 +85,8 @@ def in_names(thing: Said, spelt: Callable[[str], str]) -> Said:
     """A finding, a suggestion or a refusal in the names of a release (``spelt``)."""
     if isinstance(thing, Finding):
         mend = None if thing.mend is None else (spelt(thing.mend[0]), thing.mend[1])
-        return thing._replace(message=spelt(thing.message), fix=spelt(thing.fix), flag=spelt(thing.flag), mend=mend)
+        said = {name: spelt(getattr(thing, name)) for name in ("message", "fix", "flag", "sets")}
+        return thing._replace(**said, mend=mend)
     if isinstance(thing, Suggestion):
         return thing._replace(flags=spelt(thing.flags), why=spelt(thing.why))
     thing.message, thing.reason, thing.fix = spelt(thing.message), spelt(thing.reason), spelt(thing.fix)

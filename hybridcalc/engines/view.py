@@ -12,7 +12,7 @@ from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, reques
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal, fix_with
-from hybridcalc.findings import BudgetLine, Quantity, Table, View, suggested
+from hybridcalc.findings import WANTED, BudgetLine, Quantity, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
@@ -94,9 +94,13 @@ def counted(plan: Answer) -> str:
 
 
 def ends(plan: Answer) -> str:
-    """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
+    """The requests over a memory that is an estimate; nothing where they are those of the likely one. Where so many run
+    as are wanted, and not with the least that there may be, that is said.
+    """
     least, most = getattr(plan, "requests_at_ends", (plan.requests, plan.requests))
-    return "" if least == most else f" ({least:,} to {most:,})"
+    wanted = plan.workload.wanted or 0
+    missed = f": the low end misses {wanted:,}" if least < wanted <= plan.requests else ""
+    return "" if least == most else f" ({least:,} to {most:,}{missed})"
 
 
 def memory_figure(rest: Rest) -> Quantity:
@@ -152,6 +156,7 @@ def plan_view(
         inputs=partial(inputs, engine, plan.model, plan.args, plan.rest, plan.workload),
         said=facts.SAID,
         essential=3 + len(newer),
+        wanted=short_of(plan),
     )
 
 
@@ -272,12 +277,10 @@ def refusal_view(
     if rest is not None:
         rows.append(memory_figure(rest))
     rows.append(Quantity("rule", refusal.rule, "", f"at {refusal.stage} of the engine's start-up"))
-    told = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}"
-    if then is not None and not serves(then) and then.workload.wanted:
-        told += f"; {requests_text(then.workload.wanted)} are wanted"
+    told = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}{_still_short(engine, then)}"
     return View(
         title,
-        "does not start",
+        "may not start" if refusal.undecided else "does not start",
         refusal.message,
         starts=False,
         figures=tuple(rows),
@@ -286,6 +289,22 @@ def refusal_view(
         notes=tuple(remarks),
         subject="" if then is None else planned(engine, then.model, then.args, then.rest.gpu),
     )
+
+
+def _still_short(engine: Engine, plan: Answer) -> str:
+    """That fewer run than are wanted, and what lets them run; nothing where they do."""
+    if not short_of(plan):
+        return ""
+    about = {rule.id for rule in engine.rules() if WANTED in rule.needs}
+    fixes = [found.fix for found in plan.findings if found.rule in about and found.sets]
+    more = f"; for these add {fixes[0].removeprefix('write ')}" if fixes else ""
+    wanted = short_of(plan)
+    return f"; {requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted{more}"
+
+
+def short_of(plan: Answer) -> int:
+    """The requests that are wanted, where fewer run; 0 elsewhere."""
+    return 0 if serves(plan) else plan.workload.wanted or 0
 
 
 def serves(plan: Answer) -> bool:

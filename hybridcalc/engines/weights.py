@@ -18,7 +18,7 @@ from hybridcalc.architecture.weights import PLAIN, Parameters, parameters, schem
 from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
 from hybridcalc.engines.placement import ALL, Extra, Placement
 from hybridcalc.errors import ConfigError, NotModelled, ShardingError
-from hybridcalc.findings import Finding, html_of_records
+from hybridcalc.findings import Finding
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class Weights(NamedTuple):
 
     def _repr_html_(self) -> str:
         """The groups, for notebooks."""
+        from hybridcalc.notebook import html_of_records
+
         return html_of_records(repr(self)[1:-1], self.to_records())
 
     def to_records(self) -> list[dict[str, Any]]:

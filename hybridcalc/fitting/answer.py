@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
-from hybridcalc.findings import html_of_records
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import ALLOWED, MOST_TP, Offer, Question, offers
@@ -182,6 +181,8 @@ class Fit:
 
     def _repr_html_(self) -> str:
         """The deployments, for notebooks."""
+        from hybridcalc.notebook import html_of_records
+
         return html_of_records(repr(self)[1:-1], flat(self.to_records()))
 
     def to_records(self) -> list[dict[str, Any]]:

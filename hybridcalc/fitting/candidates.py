@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.engines.answer import Answer, Change
+from hybridcalc.engines.answer import Answer
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.shapes import Shape, fitting_of, nodes_of
 from hybridcalc.findings import RISKS

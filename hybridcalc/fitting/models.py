@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any
 
 from hybridcalc.deployment import Workload, requests_text
-from hybridcalc.findings import html_of_records
 from hybridcalc.fitting.answer import DEFAULT_TOP, flat, gpus_text, record, row
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import Question
@@ -56,6 +55,8 @@ class FitModels:
 
     def _repr_html_(self) -> str:
         """The models, for notebooks."""
+        from hybridcalc.notebook import html_of_records
+
         return html_of_records(repr(self)[1:-1], flat(self.to_records()))
 
     def to_records(self) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Memory, Rest
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.checkpoints import quantized_by_name
 from hybridcalc.engines.ranks import deciding
 from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings

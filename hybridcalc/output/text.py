@@ -7,12 +7,12 @@ Of a table that was asked for, the most telling rows are shown where it is longe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rich.console import Console
 
-from hybridcalc.findings import BOLD, SAFE, Choice, Finding, View
+from hybridcalc.findings import BOLD, Finding, View, two
 from hybridcalc.output import terminal
 
 ONE_LINE = terminal.COLUMNS - len("  safe  ")
@@ -111,23 +111,24 @@ def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brie
     asked = tables if whole else tuple(table.most_telling(lines) for table in tables)
     said = view.said if view.choices else ()
     found = sorted((f for f in view.findings if f.rule not in said), key=lambda one: _weight(one, view.asked))
-    shown = view._replace(
-        findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=None
-    )
+    pair = two(view.choices, view.wanted, ONE_LINE)
+    shown = view._replace(findings=tuple(found[:1]), choices=pair, tables=asked, log_lines=(), memory=None)
     shown = shown._replace(figures=view.figures[: MOST if view.choices else None], notes=())
 
     def height(part: View) -> int:
         return _height(Brief(part, False, _more(view, part)))
 
     first = max(0, _height(Brief(View("", "", notes=view.notes[:1]))) - 2)  # without the verdict and the gap behind it
-    full = shown
+    full, least = shown, (0 if view.wanted else 1) if any(c.label == BOLD for c in pair) else view.fewest
     while (rows := _rows(shown)) and height(shown) + (first if rows > view.essential else 0) > lines:
-        if rows <= view.fewest and len(shown.choices) > 1:
+        if rows <= least and len(shown.choices) > 1:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
             last = max((n for n, row in enumerate(shown.figures) if row.label not in view.kept), default=0)
             figures = (*shown.figures[:last], *shown.figures[last + 1 :])
             shown = shown._replace(figures=figures, evidence=shown.evidence[:-1])
+    if height(shown) > lines and len(shown.choices) > 1:
+        shown = shown._replace(choices=shown.choices[:-1])
     while not whole and any(table.rows[1:] for table in shown.tables) and height(shown) > lines:
         last = max(n for n, table in enumerate(shown.tables) if table.rows[1:])
         shorter = tables[last].most_telling(len(shown.tables[last].rows) - 1)
@@ -159,28 +160,6 @@ def _weight(finding: Finding, asked: Collection[str]) -> tuple[bool, int, bool]:
     """Errors and what was asked for first, then the worst; among equals those that say what to do."""
     later = finding.severity != "error" and finding.rule not in asked
     return later, SEVERITIES.index(finding.severity), not finding.fix
-
-
-def _two(choices: Sequence[Choice]) -> tuple[Choice, ...]:
-    """The safest that helps, and the boldest where it helps more; choices of another kind all.
-
-    The safest has the fewest changes of those that come within a tenth of the most; the boldest fits in a line, or
-    has the fewest changes.
-    """
-    safe = [choice for choice in choices if choice.label == SAFE]
-    bold = [choice for choice in choices if choice.label == BOLD]
-    if not safe and not bold:
-        return tuple(choices)
-    first = min((c for c in safe if 10 * safe[0].after <= 11 * c.after), key=_changes, default=None)
-    more = [choice for choice in bold if first is None or choice.after > first.after]
-    short = [choice for choice in more if len(choice.flags) <= ONE_LINE]
-    second = max(short, key=lambda c: c.after) if short else min(more, key=_changes, default=None)
-    return tuple(choice for choice in (first, second) if choice is not None)
-
-
-def _changes(choice: Choice) -> int:
-    """How many flags and variables it sets."""
-    return sum(word.startswith("-") or "=" in word for word in choice.flags.split())
 
 
 def _more(view: View, shown: View) -> str:
@@ -224,7 +203,7 @@ def _rest(out: Console, short: Brief) -> None:
         out.print()
     for found in view.findings:
         style = "" if found.severity == "note" else terminal.TROUBLE
-        terminal.notes(out, [terminal.told(found)], label=found.severity, style=style, gap=False)
+        terminal.notes(out, [terminal.told(_said_once(found, view))], label=found.severity, style=style, gap=False)
     if view.fix:
         terminal.notes(out, [view.fix], label="fix", gap=False)
     terminal.choices(out, view.choices, brief=True)
@@ -233,6 +212,12 @@ def _rest(out: Console, short: Brief) -> None:
     terminal.notes(out, view.notes, gap=bool(view.tables))
     if short.more:
         terminal.notes(out, [short.more], label="-v", style=terminal.QUIET, gap=False)
+
+
+def _said_once(found: Finding, view: View) -> Finding:
+    """A finding without a fix that is one of the settings shown below it."""
+    said = found.sets and any(choice.flags == found.sets for choice in view.choices)
+    return found._replace(fix="") if said else found
 
 
 def _height(short: Brief) -> int:

@@ -70,7 +70,7 @@ def test_flags_the_engine_refuses_are_exit_1() -> None:
     ran = run("ratio", "kimi-k3", "--tp", "5", "-L", "9216")
     assert ran.code == 1
     assert ran.err == (
-        "error: --tp 5 does not divide 96 KDA heads\n       --tp 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96 do\n"
+        "error: --tp 5 does not divide 96 KDA heads\n       write --tp 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48 or 96\n"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import MOST, Change, Served, better, larger_share, most_gain, suggestion
+from hybridcalc.engines.better import MOST, Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.findings import Suggestion, safest_first
 
 

@@ -57,11 +57,11 @@ def test_the_way_out_of_a_cut_block_is_one_that_helps() -> None:
     for engine, flag in (("sglang", "--ep 8"), ("vllm", "--enable-expert-parallel")):
         with pytest.raises(ShardingError) as caught:
             ENGINES[engine].weights(load_model("Qwen/Qwen3-235B-A22B-FP8"), _args(engine, tp_size=8))
-        assert caught.value.fix == f"{ENGINES[engine].tp_flag} 1, 2, 4 do; or {flag}"
+        assert caught.value.fix == f"write {ENGINES[engine].tp_flag} 1, 2 or 4; or {flag}"
         small = load_model("ibm-granite/granite-4.0-h-small")
         with pytest.raises(ShardingError) as caught:
             ENGINES[engine].weights(small, _args(engine, tp_size=8, quantization="fp8_per_block"))
-        assert caught.value.fix == f"only {ENGINES[engine].tp_flag} 1 does"
+        assert caught.value.fix == f"write {ENGINES[engine].tp_flag} 1"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from present import present
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
-from hybridcalc.engines.answer import MOST
+from hybridcalc.engines.better import MOST
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.flags import from_words
 from hybridcalc.engines.sglang.server_plan import Plan

@@ -271,7 +271,7 @@ def test_ranks_divide_the_rows_of_the_vocabulary(version: str) -> None:
     with pytest.raises(Refusal, match="3 does not divide the rows of the vocabulary") as caught:
         start(131072, 3)
     assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC050")
-    assert caught.value.fix == "-tp 1, 2, 4, 8 do"
+    assert caught.value.fix == "write -tp 1, 2, 4 or 8"
 
 
 @pytest.mark.parametrize(

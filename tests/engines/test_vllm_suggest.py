@@ -12,7 +12,7 @@ from present import present
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import MOST
+from hybridcalc.engines.better import MOST
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.flags import from_words

@@ -14,7 +14,7 @@ import hybridcalc
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError, InputError, Refusal

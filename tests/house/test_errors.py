@@ -145,7 +145,7 @@ def test_a_fix_that_is_one_value_says_so_as_data() -> None:
 
 def test_a_finding_carries_what_its_error_knew() -> None:
     refusal = Refusal("no", stage="solve", rule="HC001", fix="yes", flag="--tp-size", release="1.2")
-    assert Finding.of(refusal) == ("HC001", "error", "no", "yes", "--tp-size", "1.2", None)
+    assert Finding.of(refusal) == ("HC001", "error", "no", "yes", "--tp-size", "1.2", None, "")
     assert Finding.of(InputError("no"), rule="HC071", severity="warning") == (
         "HC071",
         "warning",
@@ -154,6 +154,7 @@ def test_a_finding_carries_what_its_error_knew() -> None:
         "",
         "",
         None,
+        "",
     )
 
 

@@ -140,7 +140,7 @@ def test_its_sizes_are_those_of_its_module(toy: Callable[..., Any], monkeypatch:
     refused = run("models", "show", "toy-7b", "--tp", "5")
     assert refused.err.split("\n")[:2] == [
         "error: --tp 5 does not divide 32 toy heads",
-        "       --tp 1, 2, 4, 8, 16, 32 do",
+        "       write --tp 1, 2, 4, 8, 16 or 32",
     ]
 
 

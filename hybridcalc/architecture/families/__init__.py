@@ -13,7 +13,7 @@ from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from hybridcalc.errors import InputError, NotModelled, ShardingError, UnknownFamily, quoted
+from hybridcalc.errors import InputError, NotModelled, ShardingError, UnknownFamily, quoted, write_one_of
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.fields import Fields
@@ -135,8 +135,7 @@ class RecurrentState(ABC):
             temporal = self.shard(1).temporal
             most = min(temporal[0] if len(temporal) == 3 else RANKS_WITHOUT_HEADS, MOST_RANKS_TRIED)
             fitting = [str(ranks) for ranks in range(1, most + 1) if self._shards(ranks)]
-            listed = ", ".join(fitting[:14]) + (", ..." if len(fitting) > 14 else "")
-            error.fix = f"--tp {listed} do" if len(fitting) > 1 else f"only --tp {listed} does" if fitting else ""
+            error.fix = write_one_of("--tp", fitting[:14], "others" if len(fitting) > 14 else "")
             raise
 
     def _shards(self, tp: int) -> bool:

@@ -150,6 +150,9 @@ def _with_slots(model: Architecture, args: ServerArgs, slots_per_request: int) -
 
 def _by_plan(case: Case, model: Architecture, args: ServerArgs, rest_gib: float) -> None:
     answer, derived, workload = case.answer, case.derived, case.workload
+    if workload.wanted is not None:
+        each = shared(case.boot, workload.wanted, case.flags.args.dp_size).each
+        workload = workload._replace(concurrency=each)
     planned = plan(model, args, rest_gib=rest_gib, workload=workload)
     answer.planned = planned
     derived.slots_per_request = planned.slots_per_request
@@ -297,6 +300,6 @@ def answer_wanted(case: Case) -> None:
         fixes.append(f"--max-running-requests {share.each * args.attn_dp_size}")
     said = f"{share.said} want " + " and ".join(takes) if takes else f"{share.said} are wanted"
     if run < share.each:
-        case.answer.find("HC155", f"{said}: {run * share.workers} run", ", ".join(fixes))
+        case.answer.short(f"{said}: {run * share.workers} run", share.each, ", ".join(fixes))
     elif takes:
         case.answer.find("HC155", f"{said}: they run", severity="note")

@@ -54,7 +54,8 @@ def answer_wanted(
         less = [] if any(c.kv_dtype == "fp8" for c in answer.candidates) else ["fp8 KV"]
         less += ["a shorter --max-model-len"] if workload.mean_length is None else []
         fixes.append(", or ".join(["more memory for the cache", *less]))
-    answer.find("HC155", said_of, " with ".join(fixes))
+    several = answer.suggestions and answer.suggestions[0].before > run
+    answer.short(said_of, share.wanted if several else wanted, " with ".join(fixes))
 
 
 def of_length(

@@ -15,7 +15,7 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.architecture.quantization_names import mix_of
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.llamacpp import MOST_SEQUENCES, PLAIN, ContextParams, padded
 from hybridcalc.engines.llamacpp.memory import FREE_GIB, NO_SIZES, compute_buffer, header_of, weighed
 from hybridcalc.engines.llamacpp.placement import caches_on_cards, placed

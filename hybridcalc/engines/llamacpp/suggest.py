@@ -9,7 +9,7 @@ from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hybridcalc.engines.answer import Change, Served, suggestion
+from hybridcalc.engines.better import Change, Served, suggestion
 from hybridcalc.engines.llamacpp import MOST_SEQUENCES, PLAIN, padded
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.rules import spilled

@@ -243,12 +243,23 @@ BOUNDS = Bounds(ServerArgs)
 check_arguments = BOUNDS.check
 
 
+OF_DRAFTS = {
+    "--draft-layers": "draft_layers", "--draft-kv-bytes-per-token": "draft_kv_bytes_per_token",
+    "--max-draft-tokens": "max_draft_tokens",
+}  # fmt: skip
+"""Options of a plan that say nothing without speculation, and their fields."""
+
+
 def check_together(args: ServerArgs) -> None:
     """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
     algorithm = args.speculative_algorithm
     if algorithm is None:
-        if args.speculative_num_draft_tokens is not None:
-            raise InputError(f"{DRAFTS} has no effect alone", fix="add --speculative-algorithm NAME", flag=DRAFTS)
+        alone = {
+            DRAFTS: args.speculative_num_draft_tokens,
+            **{flag: getattr(args, of) for flag, of in OF_DRAFTS.items()},
+        }
+        if flag := next((flag for flag, value in alone.items() if value), None):
+            raise InputError(f"{flag} has no effect alone", fix="add --speculative-algorithm NAME", flag=flag)
     elif algorithm not in SPECULATIVE_ALGORITHMS:
         modelled = algorithm not in UNMODELLED_ALGORITHMS
         raise (InputError if modelled else NotModelled)(

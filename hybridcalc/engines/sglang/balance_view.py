@@ -1,6 +1,7 @@
 """What a balanced ratio comes to, for people: what to set, what today's flags do, figures, pictures, what to try."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from math import ceil
@@ -11,11 +12,13 @@ from hybridcalc.deployment import requests_text, tokens_text
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.sizes import longest_of
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Choice, Finding, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
     from hybridcalc.deployment import Rest
+    from hybridcalc.engines.answer import Answer
     from hybridcalc.engines.charts import Picture
     from hybridcalc.engines.play import Play
     from hybridcalc.engines.sglang.settings import Setting
@@ -87,6 +90,24 @@ def too_long(answer: Balance, model: Architecture | None) -> tuple[Finding, ...]
     said = f"none runs, whatever the ratio: a request of {tokens_text(answer.workload.longest)} takes "
     said += f"{format_bytes(round(one))} of {format_bytes(round(rest * GIB))}"
     return (Finding.made("HC002", "error", said, f"shorten the requests{limit}"),)
+
+
+def short_of(answer: Balance, plan: "Callable[[], Answer] | None", dp: int) -> tuple[Finding, ...]:
+    """An error where the balanced ratio runs fewer requests than are wanted, on ``dp`` workers, with what lets them run
+    by a ``plan`` of the flags as given; nothing where no memory is known.
+    """
+    wanted, best = answer.workload.wanted, answer.setting("set")
+    if wanted is None or best is None or not best.running or best.running * dp >= wanted:
+        return ()
+    said = f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted: no ratio runs more than "
+    otherwise = "use more GPUs, or shorten the requests"
+    fix = otherwise
+    if plan is not None:
+        from hybridcalc.engines.better import way_to
+
+        with suppress(HybridcalcError):  # today's flags may not start
+            fix = way_to(plan(), wanted, otherwise)
+    return (Finding.made("HC002", "error", f"{said}{best.running * dp:,}", fix),)
 
 
 def _meaning(answer: Balance) -> str:
@@ -167,6 +188,9 @@ def _choices(answer: Balance) -> list[Choice]:
 
 
 def _effect(setting: "Setting") -> str:
+    if setting.label == "or" and setting.kv_requests < setting.state_requests:
+        pinned = f"{setting.slots:,} slots are enough for {setting.state_requests:,}"
+        return f"{requests_text(setting.requests)}: {pinned}, and KV holds {setting.kv_requests:,}"
     text = f"{setting.slots:,} slots: {requests_text(setting.state_requests)}; KV holds {setting.kv_requests:,}"
     if setting.binding == "limit":
         return f"{text}; the request limit binds"

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.figures import even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype

@@ -13,6 +13,7 @@ from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
+from hybridcalc.engines.better import way_to
 from hybridcalc.engines.sglang import BRANCHES, DEFAULT_RATIO, DRAFTS, STEPS, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
@@ -142,11 +143,9 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     if plan.args.enable_unified_memory and plan.args.max_total_tokens is not None:
         return "raise --max-total-tokens, see the suggestions, or shorten the requests"
     most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
-    if plan.balanced is not None and most >= wanted:
-        return Write.flags(plan.balanced.flags)
-    others = "see the suggestions, or " if plan.suggestions else ""
-    memory = "this memory holds no" if plan.ready.stateless else "no split of this memory holds"
-    return f"{memory} more than {most:,}: {others}shorten the requests"
+    split = "" if plan.ready.stateless else ", however the memory is split"
+    held = f"these flags hold no more than {most:,}{split}"
+    return way_to(plan, wanted * (plan.workers // dp), f"{held}: use more GPUs, or shorten the requests")
 
 
 def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:

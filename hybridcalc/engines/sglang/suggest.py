@@ -10,7 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture import LatentKV
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
+from hybridcalc.engines.better import Change, Served, better, larger_share, most_gain, reaching, suggestion
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -57,6 +57,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     found += _unified(plan)
     found += larger_share(plan, *share_of(plan.args, plan.rest), serve, best, why)
     most = most_gain(found)
+    most += reaching(plan, _candidates(plan), serve, most)
     return safest_first([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})])
 
 

@@ -236,7 +236,10 @@ def check_arguments(args: EngineArgs) -> None:
 
 
 def check_together(args: EngineArgs) -> None:
-    """Nothing: what arguments do to each other, the start-up itself refuses."""
+    """Raise InputError for layers of a draft without speculation; all else the start-up itself refuses."""
+    if args.draft_layers and args.speculative_method is None:
+        flag = "--draft-layers"
+        raise InputError(f"{flag} has no effect alone", fix="add --speculative-config JSON", flag=flag)
 
 
 class Vllm(Engine):

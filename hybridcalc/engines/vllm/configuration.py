@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule, splits_vocabulary
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
+from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release, write_one_of
 from hybridcalc.formulas import divisors
 from hybridcalc.units import is_later
 
@@ -388,7 +388,7 @@ def load(
             uneven = any(getattr(model.state, size, 0) % error.parts for size in ("inner_size", "num_heads"))
             sized_first = rules.least_block and (uneven or error.total != getattr(model.state, "n_groups", 0))
             stage = "create_engine_config" if sized_first else "initialize_model"
-            raise Refusal(error.message, stage=stage, rule="HC050", fix=fix) from None
+            raise Refusal(error.message.replace("--tp ", "-tp "), stage=stage, rule="HC050", fix=fix) from None
         few = model.config is None and args.tensor_parallel_size <= LEAST_EXPERTS  # no shipped model has fewer
         if model.architecture.startswith(EXPERTS_ON_RANKS) and not few:
             from hybridcalc.engines.vllm.experts import check_count
@@ -429,7 +429,7 @@ def ranks_that_divide(model: Architecture) -> str:
         return (not heads or heads % ranks == 0) and splits_vocabulary(model, ranks)
 
     fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
-    return f"-tp {', '.join(fitting)} do" if len(fitting) > 1 else "only -tp 1 does" if fitting else ""
+    return write_one_of("-tp", fitting)
 
 
 def check_state_dtype(model: Architecture, args: EngineArgs, rules: RuleSet) -> None:

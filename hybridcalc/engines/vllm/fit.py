@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.answer import Change
+from hybridcalc.engines.better import Change
 from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.engines.vllm import EngineArgs

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.arguments import uncounted
+from hybridcalc.engines.better import way_to
 from hybridcalc.engines.vllm import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
@@ -19,9 +20,9 @@ from hybridcalc.engines.vllm.layers import LAYOUT_ALIASES
 from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.releases import RELEASES
-from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, reaching, serves
+from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse, serves
 from hybridcalc.errors import HybridcalcError, Write, printable, quoted, with_release
-from hybridcalc.findings import CARE, LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
+from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
 PADDING_PERCENT = 20.0
@@ -276,20 +277,10 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     else:
         text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
         text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
-        fix = _flags_that_reach(plan, wanted)
+        fix = way_to(plan, wanted, "use more memory, or shorten the requests")
     text += f"; each of {plan.workers} replicas" if plan.workers > 1 else ""
     runs = "none runs" if not plan.requests else f"{plan.requests:,} run{'s' if plan.requests == 1 else ''}"
     yield f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted, {runs}: {text}", fix
-
-
-def _flags_that_reach(plan: Figures, wanted: int) -> str:
-    """What to write so that ``wanted`` requests run with the likely memory; no flag that falls short is named, and none
-    that is not needed.
-    """
-    best = reaching(plan, wanted)
-    if best is None:
-        return "use more memory, or shorten the requests"
-    return Write.flags(best.flags, CARE.get(best.risk, ""))
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -430,7 +421,7 @@ RULES: tuple[Rule, ...] = (
     Rule("HC063", "error", "fewer requests run than wanted",
          "Usable blocks over the blocks of a request, and no more than max_num_seqs: raise that where it binds, else "
          "give more memory, shorter requests or a smaller KV dtype.", PLANNING, _fewer_than_wanted,
-         needs=(MEMORY, WANTED), place=("--max-num-seqs",)),
+         needs=(MEMORY, WANTED), place=("--max-num-seqs",), settles=("HC060",)),
     Rule("HC064", "warning", "layer slots stay empty",
          "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
     Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",

@@ -383,7 +383,7 @@ def _length_that_starts(ready: Prepared, args: EngineArgs, rest: Rest, work: Wor
             most -= 1
         seqs, low = f" --max-num-seqs {most}", left(most)
     sure = f"; it starts with {low:.2f} GiB too, the low end" if not rest.exact else ""
-    return Write.flags(f"--max-model-len {length}{seqs}", f", or give it more memory{sure}")
+    return Write.flags(f"--max-model-len {length}{seqs}", f"{sure}; or give it more memory")
 
 
 def _none(ready: Prepared) -> Sizing:

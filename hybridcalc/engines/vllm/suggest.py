@@ -14,18 +14,17 @@ v1/core/kv_cache_utils.py, kv_cache_coordinator.py, single_type_kv_cache_manager
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 from typing import Any, NamedTuple
 
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.answer import Change, Served, better, larger_share, most_gain, suggestion
+from hybridcalc.engines.better import Change, Served, better, larger_share, most_gain, reaching, suggestion
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, prepare, size
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import RISKS, Suggestion, safest_first
+from hybridcalc.findings import Suggestion, safest_first
 from hybridcalc.formulas import divisors, reused_tokens
 from hybridcalc.units import GIB, MOST_SLOTS
 
@@ -129,28 +128,8 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
         best,
         lambda larger, whole: f"{(1 - larger) * whole:.2f} GiB of the GPU stay free",
     )
-    return safest_first([*most_gain(found), *_prefix_unit(plan)])
-
-
-def reaching(plan: Figures, wanted: int) -> Suggestion | None:
-    """The change that lets ``wanted`` requests run on all replicas: with the fewest flags that cost accuracy, then with
-    the fewest that cost less; None where no set of them does.
-    """
-    changes, found = tuple(_candidates(plan)), [s for s in plan.suggestions if s.flags.startswith("--")]
-    for many in range(1, len(changes) + 1):
-        for some in combinations(changes, many):
-            fields = {name: value for change in some for name, value in change.fields.items()}
-            requests = serves(plan, plan.args.changed(**fields))
-            risk = max((change.risk for change in some), key=RISKS.index)
-            flags = " ".join(change.flags for change in some)
-            found += [] if requests is None else [suggestion(plan, flags, _served(plan, requests), "", risk)]
-    costs = {change.flags: change.risk for change in changes}
-
-    def cost(one: Suggestion) -> tuple[int, ...]:
-        risks = [risk for flags, risk in costs.items() if flags in one.flags] or [one.risk]
-        return *(risks.count(risk) for risk in reversed(RISKS)), one.flags.count("--")
-
-    return min((one for one in found if one.after >= wanted), key=cost, default=None)
+    found = most_gain(found)
+    return safest_first([*found, *reaching(plan, _candidates(plan), serve, found), *_prefix_unit(plan)])
 
 
 def _served(plan: Figures, requests: int) -> Served:

@@ -206,7 +206,7 @@ def _words(flags: str) -> str:
 
 def _choices(choices: Sequence[Choice]) -> str:
     items = []
-    for number, (label, flags, effect, full, _) in enumerate(choices):
+    for number, (label, flags, effect, full, *_) in enumerate(choices):
         button = (
             f'<button type="button" data-copy="flags-{number}" aria-label="Copy {escape(flags, quote=True)}">'
             "Copy</button>"
