@@ -75,7 +75,7 @@ def agrees(name: str, found: Quantization) -> bool:
     method = found.method.partition(" ")[0].replace("-", "_").replace("auto_round", "autoround")
     if scheme is None:
         return plain not in UNQUANTISED
-    if found.scheme is None or (method not in ("modelopt", "fp8") and plain.replace("-", "_").startswith(method)):
+    if found.scheme is None or (method != "modelopt" and plain.replace("-", "_").startswith(method)):
         return True
     return scheme.name.partition(" ")[0] == found.scheme.name.partition(" ")[0]
 

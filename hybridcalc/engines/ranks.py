@@ -26,8 +26,8 @@ from hybridcalc.units import GIB
 if TYPE_CHECKING:
     from hybridcalc.engines.weights import Weights
 
-RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
 RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+RANKS_SHARED = (1, *RANKS_TRIED[:7])
 _WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
 OUTSIDE_LAYERS = ("vision", "embedding", "lm_head", "mtp", "added")
 """Groups of tensors that lie in no decoder layer."""

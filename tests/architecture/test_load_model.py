@@ -132,6 +132,13 @@ def test_the_nearest_three_names_are_told() -> None:
     assert len(named) == 3 and all(name.startswith("qwen3.") for name in named)
 
 
+@pytest.mark.parametrize(("typed", "begins"), [("fal", "falcon-h1"), ("fa", "`hybridcalc models` lists the presets")])
+def test_three_letters_are_the_beginning_of_a_name(typed: str, begins: str) -> None:
+    with pytest.raises(ModelNotFound) as refusal:
+        load_model(typed)
+    assert str(refusal.value.fix).removeprefix("nearest: ").startswith(begins)
+
+
 def test_a_snapshot_without_a_config_is_not_found(folder: Path) -> None:
     """A cache of weights alone, or of a download that was cut off."""
     (cache(folder, "acme/Qwen-Tuned", "0123", CONFIG) / "config.json").unlink()

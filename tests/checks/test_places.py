@@ -53,6 +53,18 @@ def test_edits_that_overlap_keep_the_first_and_those_that_touch_stay_both() -> N
     assert edits_by_file(others) == {"b.sh": [edit(0, "a", "b", "b.sh")]}
 
 
+def test_each_fix_of_a_file_is_judged_where_those_before_it_leave_it(tmp_path: Path) -> None:
+    """Two digits for one each, so that what follows begins a character later a fix; of the last line no fix holds."""
+    line = "sglang serve Qwen/Qwen3.6-27B --tp 8 --max-mamba-cache-size 8 --max-running-requests 4\n"
+    (tmp_path / "a.sh").write_text(
+        3 * line + "docker run vllm/vllm-openai:v0.24.0 Qwen/Qwen3.6-27B --max-num-seqs 900\n"
+    )
+    found = present(check_file(str(tmp_path / "a.sh"), Settings(gpu="h100", length=8192), {})).checked
+    edits = edits_by_file([item for one in found for item in one.findings])[str(tmp_path / "a.sh")]
+    first = line.index("8 --max-r")
+    assert [(each.begin, each.text) for each in edits] == [(first + at * len(line), "21") for at in range(3)]
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_edits_change_their_own_characters_and_nothing_else(tmp_path: Path, mark: str) -> None:
     """A byte order mark counts in no place."""

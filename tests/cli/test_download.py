@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -215,6 +216,34 @@ def test_a_file_is_fetched_up_to_its_bound(monkeypatch: pytest.MonkeyPatch, file
     Stated.size += 1
     with pytest.raises(InputError, match=f"{file} of org/name is larger than {mib} MiB"):
         hub_module._file(Stated, "org/name", file)
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        (None, {"bytes": 8, "source": "the header of model.safetensors on the Hub"}),
+        ({"metadata": {"total_size": 16}}, {}),
+        ({"weight_map": {"x": "a"}}, {"bytes": 8, "source": "the header of a on the Hub"}),
+        (
+            {"weight_map": {f"x{at}": f"f{at}" for at in range(64)}},
+            {"bytes": 512, "source": "the headers of 64 files on the Hub"},
+        ),
+        ({"weight_map": {f"x{at}": f"f{at}" for at in range(65)}}, {}),
+    ],
+    ids=["no index", "an index with its size", "one file", "64 files", "65 files"],
+)
+def test_headers_are_read_where_no_index_states_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: dict[str, object] | None, found: dict[str, object]
+) -> None:
+    """Of 64 files at most; a config.json is none of them."""
+    for name, content in {"config.json": LLAMA, "model.safetensors.index.json": index}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    header = SimpleNamespace(tensors={"x": SimpleNamespace(data_offsets=(4, 12))})
+    hub = SimpleNamespace(HfApi=lambda: SimpleNamespace(parse_safetensors_file_metadata=lambda *_, **__: header))
+    monkeypatch.setattr(hub_module, "_offline", lambda: False)
+    there = ("config.json", *(() if index is None else ("model.safetensors.index.json",)))
+    monkeypatch.setattr(hub_module, "_file", lambda _, __, file: tmp_path / file if file in there else None)
+    assert hub_module._fetch(hub, "org/name") == (tmp_path / "config.json", found)
 
 
 def test_a_server_that_answers_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

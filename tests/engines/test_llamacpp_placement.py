@@ -194,6 +194,15 @@ def test_experts_that_are_moved_by_name_are_those_of_the_flags(pattern: str, sam
     assert "HC218" not in [finding.rule for finding in named.findings]
 
 
+@pytest.mark.parametrize(("device", "label"), [("CPU", "on the cards"), ("CUDA1", "all of it")])
+def test_the_host_computes_with_what_is_moved_to_it_alone(device: str, label: str) -> None:
+    """Experts that go to another card leave the whole model on the cards."""
+    from hybridcalc.engines.llamacpp.view import figures
+
+    plan = planned(f"-m Qwen3.6-35B-A3B-Q4_K_M.gguf -c 8192 -ngl 99 -ot blk.0.ffn_.*_exps={device}", "2xrtx-3090")
+    assert figures(plan)[0].label == label
+
+
 def test_cards_that_hold_nothing_are_not_listed() -> None:
     from hybridcalc.engines.llamacpp.view import figures
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from present import present
 
 import hybridcalc
 from hybridcalc import Architecture, load_model
@@ -23,7 +24,7 @@ from hybridcalc.architecture.families.shortconv import ShortConv
 from hybridcalc.architecture.presets import model_names, shipped_checkpoints, shipped_config
 from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.ranks import RANKS_TRIED
+from hybridcalc.engines.ranks import RANKS_TRIED, not_shared, ranks_that_do
 from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, ShardingError
 
 RANKS = range(1, 17)
@@ -165,3 +166,16 @@ def _refused(checkpoint: str, engine: str, gpu: str, ranks: int) -> dict[str, An
         return {"reason": error.message, "fix": error.fix}
     refusal: dict[str, Any] | None = found["refusal"]
     return refusal
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_ranks_that_do_are_those_of_a_power_of_two_or_three_of_them(engine: str) -> None:
+    """384 heads, which each divides, up to 128 ranks and 16 GPUs."""
+    heads = GroupedQueryKV(384, 64, 64)
+    model = Architecture("toy", "LlamaForCausalLM", "a", None, heads, num_attention_heads=384, hidden_size=384)
+    served = ENGINES[engine]
+    args = served.with_options(served.arguments(), {"tp_size": 5})
+    upto_16 = "1, 2, 3, 4, 6, 8, 12, 16"
+    assert ranks_that_do(served, model, args).endswith(f"tp {upto_16}, 24, 32, 48, 64, 96, 128 do")
+    told = not_shared(served, model, args, 5, ShardingError("heads", total=384, parts=5))
+    assert present(told).fix == f"{upto_16} GPUs do"

@@ -13,12 +13,13 @@ from hybridcalc.architecture import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
+from hybridcalc.engines.sglang.balance_view import too_long
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.sizes import architecture_constants
 from hybridcalc.errors import InputError
-from hybridcalc.units import ratio_text
+from hybridcalc.units import GIB, ratio_text
 
 K3 = load_model("kimi-k3")
 K3_FLAGS: dict[str, Any] = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
@@ -224,6 +225,14 @@ def test_a_pin_that_starts_is_shown_whatever_a_ratio_does(rest: float) -> None:
     """Kimi-K3 with five slots pinned: one request's slots, and what KV is left."""
     today = present(balance(rest_gib=rest, tp_size=8, max_mamba_cache_size=5).setting("today"))
     assert (today.slots, today.state_requests) == (5, 1)
+
+
+@pytest.mark.parametrize(("short", "rules"), [(1, ["HC002"]), (0, [])])
+def test_a_request_is_too_long_for_less_than_its_states_and_tokens_take(short: int, rules: list[str]) -> None:
+    """4 slots of 56,171,520 B and 100,000 tokens of 13,824 B: where both fit it is no error, though no split has both."""
+    answer = balance(length=100_000, rest_gib=(4 * 56_171_520 + 100_000 * 13_824 - short) / GIB)
+    assert present(answer.setting("set")).requests == 0
+    assert [finding.rule for finding in too_long(answer, K3)] == rules
 
 
 def test_without_prefix_caching_a_request_limit_is_k_and_no_ratio_is_set() -> None:

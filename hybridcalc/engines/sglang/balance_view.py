@@ -79,7 +79,7 @@ def _inputs(
 def too_long(answer: Balance, model: Architecture | None) -> tuple[Finding, ...]:
     """An error where no split of the memory holds one request of the length; nothing where it is not known."""
     best, constants, rest = answer.setting("set"), answer.constants, answer.rest_gib
-    if best is None or rest is None or max(best.requests, *(best.ends or (0, 0))):
+    if best is None or rest is None or max((best.requests, *(best.ends or ()))):
         return ()
     kv = constants.kv_bytes_per_token / answer.dcp_size + answer.draft_kv_bytes_per_token
     one = answer.slots.count * constants.state_bytes + kv * answer.workload.longest
