@@ -229,7 +229,7 @@ def test_a_pin_that_starts_is_shown_whatever_a_ratio_does(rest: float) -> None:
 
 @pytest.mark.parametrize(("short", "rules"), [(1, ["HC002"]), (0, [])])
 def test_a_request_is_too_long_for_less_than_its_states_and_tokens_take(short: int, rules: list[str]) -> None:
-    """4 slots of 56,171,520 B and 100,000 tokens of 13,824 B: where both fit it is no error, though no split has both."""
+    """Slots of 56,171,520 B, 100,000 tokens of 13,824 B; where both fit it is no error though no split has both."""
     answer = balance(length=100_000, rest_gib=(4 * 56_171_520 + 100_000 * 13_824 - short) / GIB)
     assert present(answer.setting("set")).requests == 0
     assert [finding.rule for finding in too_long(answer, K3)] == rules
