@@ -5,7 +5,8 @@
     python tools/mutate.py --sample 300     the sample; exit 1 when fewer than 90 % of it are noticed
     python tools/mutate.py --only hybridcalc/formulas.py:31 --sample 0
 
-The sample stays what it is when other code changes: a seed puts all faults in an order by what is written there.
+The sample stays what it is when other code changes: a seed puts all faults in an order by what is written there. A run
+that is ended early has tried the beginning of it, which is a sample too.
 
 A fault is one change of one place: a comparison's bound moved, `and` for `or`, an operator or a whole number off by
 one, a condition turned round, an entry missing from a table. It counts as noticed when a test fails or does not end.
@@ -252,38 +253,46 @@ def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
 
 
 class Trial(NamedTuple):
-    """A fault whose tests are running, and when they count as hanging."""
+    """A fault whose tests are running, those to run when none of these fails, and when these count as hanging."""
 
     fault: Fault
-    tests: list[str]
+    later: list[str]
     ends: float
 
 
 def results(
-    trials: Iterable[tuple[Fault, list[str]]], known: dict[str, Any], jobs: int, *, changed: bool = True
-) -> Iterator[tuple[Fault, list[str], bool]]:
-    """Every fault with its tests and whether one of them fails or does not end, ``jobs`` of them at once."""
-    waiting, running = iter(trials), dict[int, Trial]()
+    trials: Iterable[tuple[Fault, tuple[list[str], list[str]]]],
+    known: dict[str, Any],
+    jobs: int,
+    *,
+    changed: bool = True,
+) -> Iterator[tuple[Fault, bool]]:
+    """Every fault and whether a test of its parts fails or does not end, ``jobs`` of them at once."""
+    waiting, running = ((fault, *parts) for fault, parts in trials), dict[int, Trial]()
+    second = list[tuple[Fault, list[str], list[str]]]()
     while True:
-        while len(running) < jobs and (trial := next(waiting, None)) is not None:
-            fault, tests = trial
+        while len(running) < jobs and (trial := second.pop() if second else next(waiting, None)) is not None:
+            fault, tests, later = trial
             if not tests:
-                yield fault, tests, False
+                yield fault, False
                 continue
             usual = sum(float(known["seconds"].get(name, 1.0)) for name in tests)
             ends = time.monotonic() + max(SECONDS, TIMES * usual)
-            running[begun(fault, tests, changed=changed)] = Trial(fault, tests, ends)
+            running[begun(fault, tests, changed=changed)] = Trial(fault, later, ends)
         if not running:
             return
         time.sleep(0.02)
-        for child, (fault, tests, ends) in list(running.items()):
+        for child, (fault, later, ends) in list(running.items()):
             done, status = os.waitpid(child, os.WNOHANG)
             if not done and time.monotonic() > ends:
                 os.killpg(child, signal.SIGKILL)
                 done, status = os.waitpid(child, 0)
             if done:
                 del running[child]
-                yield fault, tests, status != 0
+                if status == 0 and later:
+                    second.append((fault, later, []))
+                else:
+                    yield fault, status != 0
 
 
 def make_map(tests: list[str]) -> None:
@@ -408,24 +417,20 @@ def main() -> int:
         with suppress(ImportError):
             importlib.import_module(name)
     parts = {fault: in_parts(fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless}
-    for fault, tests, failed in results(
-        [(f, first) for f, (first, _) in parts.items() if first][:CONTROLS], known, asked.jobs, changed=False
-    ):
+    controls = [(fault, (first, list[str]())) for fault, (first, _) in parts.items() if first][:CONTROLS]
+    for fault, failed in results(controls, known, asked.jobs, changed=False):
         if failed:
-            print(f"{fault.path}: its tests fail on the code as it is: {', '.join(tests[:3])} ...")
+            print(f"{fault.path}: its tests fail on the code as it is: {', '.join(parts[fault][0][:3])} ...")
             return 2
-    tried, left = 0, list[Fault]()
-    for fault, _, seen in results(((fault, first) for fault, (first, _) in parts.items()), known, asked.jobs):
+    tried = missed = 0
+    for fault, seen in results(parts.items(), known, asked.jobs):
         tried += 1
-        left += [] if seen else [fault]
-        if tried % 20 == 0:
-            print(f"{tried} tried, {tried - len(left)} noticed at once", file=sys.stderr, flush=True)
-    missed = 0
-    for fault, tests, seen in results(((fault, parts[fault][1]) for fault in left), known, asked.jobs):
         if not seen:
             missed += 1
-            many = len(tests) + len(parts[fault][0])
+            many = sum(map(len, parts[fault]))
             print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({many} tests)", flush=True)
+        if tried % 20 == 0:
+            print(f"{tried} tried, {tried - missed} noticed", file=sys.stderr, flush=True)
     share = 1 - missed / max(tried, 1)
     print(f"{tried - missed} of {tried} faults noticed ({100 * share:.0f} %), of {len(every):,} possible")
     return 0 if share >= LEAST_NOTICED else 1
