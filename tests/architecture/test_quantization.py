@@ -403,7 +403,6 @@ def test_a_quantisation_without_a_layout_is_told_from_one_that_no_engine_has() -
         ("none", {"quant_method": "fp8"}, False),
         ("modelopt", {"quant_algo": "FP8"}, True),
         ("modelopt", {"quant_algo": "NVFP4"}, False),
-        ("fp8", {"quant_algo": "FP8"}, True),
         ("fp8_per_tensor", {"quant_algo": "NVFP4"}, False),
         ("fp8", {"quant_method": "fp8", "weight_block_size": [1, 32]}, True),
         ("modelopt_fp4", {"quant_algo": "NVFP4"}, True),
