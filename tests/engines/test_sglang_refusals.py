@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture import CompressedIndex
 from hybridcalc.engines.sglang import ServerArgs, refusals
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.replay import check_replayssm
@@ -334,6 +335,16 @@ def test_a_compressed_index_that_kernels_select_from(fields: dict[str, int], sai
     attention.compressed = index
     model = KIMI._replace(attention=attention)
     assert told(refusals.check_index, model, ServerArgs()) == (f"HC028 the compressed index has {said}" if said else "")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "page", "refused"), [(4, 1, True), (4, 6, True), (4, 4, False), (4, 64, False), (2, 2, False)]
+)
+def test_pages_hold_whole_compressed_keys(ratio: int, page: int, refused: bool) -> None:
+    attention: Any = NEXT.attention
+    model = NEXT._replace(attention=attention._replace(compressed=CompressedIndex(1, 128, ratio, 512 * ratio)))
+    found = refusals.unbuildable(model, ServerArgs(page_size=page), NEWEST, replay_active=False)
+    assert (found is not None and found.reason.startswith("compressed index keys need pages")) is refused
 
 
 def test_fp8_index_keys_want_an_index() -> None:

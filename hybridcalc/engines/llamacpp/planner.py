@@ -296,9 +296,9 @@ def _caches(
         else:
             k, v = attention.kv_lora_rank + attention.qk_rope_head_dim, 0
         held = cells
-        if name == "window" and not args.swa_full:
+        if name == "window" and model.window is not None and not args.swa_full:
             shared = args.n_seq_max if args.kv_unified else 1
-            held = padded(min(cells, (model.window or 0) * shared + n_ubatch))
+            held = padded(min(cells, model.window * shared + n_ubatch))
         found.append(CellCache(name, held, streams, layers, _row(k, args.type_k), _row(v, args.type_v) if v else 0))
     width = _index_width(model)
     if width and model.attention_layers:

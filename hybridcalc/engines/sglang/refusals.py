@@ -87,7 +87,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
             states_built=True,
         )
     compressed = getattr(model.attention, "compressed", None)
-    if compressed is not None and (args.tokens_per_page == 1 or args.tokens_per_page % compressed.ratio):
+    if compressed is not None and args.tokens_per_page % compressed.ratio:
         return Unbuildable(
             "HC004",
             f"compressed index keys need pages of a multiple of {compressed.ratio} tokens, not {args.tokens_per_page}",
