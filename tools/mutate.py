@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import hashlib
 import importlib.abc
 import importlib.util
@@ -417,6 +418,7 @@ def main() -> int:
         with suppress(ImportError):
             importlib.import_module(name)
     parts = {fault: in_parts(fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless}
+    gc.freeze()  # else each fork walks the whole map
     controls = [(fault, (first, list[str]())) for fault, (first, _) in parts.items() if first][:CONTROLS]
     for fault, failed in results(controls, known, asked.jobs, changed=False):
         if failed:
