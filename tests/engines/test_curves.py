@@ -69,6 +69,27 @@ def test_requests_over_the_ratio(
         assert planned(length or 8192, **{**own, "mamba_full_memory_ratio": ratio}).concurrency == requests
 
 
+@pytest.mark.parametrize(
+    ("length", "ratio", "top", "ends"),
+    [
+        (256, 0.9, 8.0 * 106, (0.05, 158.724)),
+        (500_000, 0.1, 1.1 * 9, (0.005079, 20.0)),
+        (500_000, 100.0, 8.0 * 2, (0.005079, 200.0)),
+        (1_000_000, 100.0, 8.0, (0.0025396, 200.0)),
+        (2_000_000, 1.0, 8.0, (0.0012698, 20.0)),
+    ],
+)
+def test_a_picture_of_few_requests_is_eight_times_as_high_at_most(
+    length: int, ratio: float, top: float, ends: tuple[float, float]
+) -> None:
+    """Of the requests of the best ratio, none as one; it reaches from a fourth of r* = 5 x 56,171,520 / 27,648 L
+    to four times it.
+    """
+    chart = curves.ratios_picture(planned(length, mamba_full_memory_ratio=ratio))
+    assert chart.y.high == pytest.approx(top)
+    assert (chart.x.low, chart.x.high) == pytest.approx(ends, rel=1e-4)
+
+
 def test_a_ratio_is_drawn_where_it_splits_something() -> None:
     with pytest.raises(InputError) as caught:
         curves.ratio_chart("x", sglang.ServerArgs(), planned().ready, 28.55, Workload(), None, None)
