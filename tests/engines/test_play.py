@@ -33,3 +33,21 @@ def test_a_flag_that_was_typed_stays_on_the_line(page: Any, args: Any, flags: di
     launch = play.data["launch"]
     assert {name: launch["flags"][name] for name in flags} == flags
     assert not {spelling for spelling, _ in launch["flags"].values()}.intersection(launch["argv"])
+
+
+@pytest.mark.parametrize(
+    ("page", "args", "gib", "length", "ends"),
+    [
+        (sglang_play, sglang.ServerArgs(), 60.0, 8192,
+         {"length": (1, 2**20), "concurrency": (1, 10_000), "memory": (0.5, 256)}),
+        (vllm_play, vllm.EngineArgs(max_num_seqs=256), 60.0, 8192,
+         {"length": (1, 2**20), "seqs": (1, 10_000), "memory": (0.5, 256)}),
+        (vllm_play, vllm.EngineArgs(max_num_seqs=20_000), 300.0, 2_000_000,
+         {"length": (1, 2_000_000), "seqs": (1, 20_000), "memory": (0.5, 300)}),
+    ],
+)  # fmt: skip
+def test_a_setting_reaches_from_the_least_that_does_something_to_what_was_asked(
+    page: Any, args: Any, gib: float, length: int, ends: dict[str, tuple[float, float]]
+) -> None:
+    controls = page.play(load_model("qwen3.5-27b"), args, exact_rest(gib), Workload.at(length)).controls
+    assert {one.name: (one.low, one.high) for one in controls if not one.choices and one.name != "ratio"} == ends
