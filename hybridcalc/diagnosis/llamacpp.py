@@ -268,8 +268,8 @@ def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed
 
 
 def _agree(total: Fraction, printed: Printed, parts: int) -> bool:
-    """Whether buffers, each rounded, are all of a printed total."""
-    return abs(total - printed.value) <= (parts + 1) * (printed.interval[1] - printed.interval[0])
+    """Whether buffers, each rounded as the total is, are all of it: each is half a digit off at most."""
+    return 2 * abs(total - printed.value) <= (parts + 1) * (printed.interval[1] - printed.interval[0])
 
 
 def _sum(records: Iterable[Record]) -> Fraction:

@@ -199,9 +199,8 @@ def _listed(model: Architecture) -> dict[str, Any] | None:
 
 
 def _is_own(model: Architecture) -> bool:
-    """Whether a preset was asked for by a name of the model itself, or by none."""
-    asked = model.asked.lower()
-    return not asked or asked == model.name.lower() or asked == (model.hf_id or "").lower()
+    """Whether a preset was asked for by its own name, or by none."""
+    return model.asked.lower() in ("", model.name.lower())
 
 
 def _mark(model: Architecture) -> str:

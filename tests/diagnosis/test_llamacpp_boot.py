@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,18 @@ def test_caches_whose_buffers_are_not_printed_count_by_their_totals() -> None:
 def test_a_total_counts_where_some_buffers_alone_are_printed() -> None:
     [found] = answers(f"load_tensors: CUDA1 KV buffer size = 512.00 MiB\n{TOTALS_ALONE}")
     assert found.derived.buffers_bytes["KV"] == 16_384 << 20
+
+
+@pytest.mark.parametrize(
+    ("shown", "counts"),
+    [(["511.99"], True), (["511.98"], False), (["255.99", "256.00"], True), (["255.99", "255.99"], False)],
+)
+def test_buffers_are_all_of_a_total_to_half_a_digit_each(shown: list[str], counts: bool) -> None:
+    """And half a digit of the total, 512.00 MiB: else they are those of some devices alone."""
+    sizes = [f"llama_kv_cache: CUDA{at} KV buffer size = {size} MiB\n" for at, size in enumerate(shown)]
+    [found] = answers("".join(sizes) + "llama_kv_cache: size = 512.00 MiB (8192 cells, 16 layers)\n")
+    total = sum(Decimal(size) for size in shown) if counts else 512
+    assert found.derived.buffers_bytes["KV"] == int(total * 2**20)
 
 
 def test_no_more_run_than_there_are_states() -> None:

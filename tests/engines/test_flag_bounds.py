@@ -56,6 +56,41 @@ SHARES: dict[str, dict[tuple[int, int], str]] = {
     },
 }
 
+WORDS: dict[str, dict[str, str]] = {
+    "sglang": {
+        "disaggregation-mode": "null prefill decode",
+        "mm-feature-transport": "cpu cuda_ipc cuda_vmm",
+        "mamba-radix-cache-strategy": "auto no_buffer extra_buffer extra_buffer_lazy",
+        "mamba-ssm-dtype": "float32 bfloat16 float16",
+        "qsa-indexer-dtype": "auto bfloat16 fp8_e4m3",
+    },
+    "vllm": {
+        "performance-mode": "balanced interactivity throughput",
+        "mm-encoder-tp-mode": "weights data",
+        "mamba-ssm-cache-dtype": "auto float32 bfloat16 float16",
+        "mamba-cache-dtype": "auto float32 bfloat16 float16",
+        "mamba-cache-mode": "all align none",
+        "dtype": "auto half float16 bfloat16 float float32",
+    },
+    "llama.cpp": {
+        "fit": "on off enabled disabled true false 1 0",
+        "split-mode": "none layer row tensor",
+        "flash-attn": "on off auto enabled disabled true false 0 1 -1",
+        "cache-type-k": "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1",
+        "cache-type-v": "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1",
+    },
+}
+"""What the engines' own parsers take, but for names of backends."""
+
+
+@pytest.mark.parametrize("engine", WORDS)
+def test_a_word_that_the_engine_takes_is_read_and_no_other(engine: str) -> None:
+    for name, words in WORDS[engine].items():
+        for word in words.split():
+            ENGINES[engine].read([f"--{name}", word], {})
+        with pytest.raises(InputError):
+            ENGINES[engine].read([f"--{name}", "float8"], {})
+
 
 def numbers(engine: str, *kinds: str) -> dict[str, Flag]:
     """The flags of these kinds by their own names, options of hybridcalc among them."""

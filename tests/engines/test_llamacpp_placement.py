@@ -232,6 +232,21 @@ def test_fit_gives_every_stream_the_trained_length(unified: bool, tmp_path: Path
     assert printed[-1] == found.log_lines[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("-np 4", 4 * 262_144),
+        ("-np 4 -kvu", 262_144),
+        ("-np 4 --fit off", 262_144),
+        ("", 262_144),
+        ("-np 4 -c 0", 4 * 262_144),
+    ],
+)
+def test_without_a_length_every_stream_that_fit_sets_has_the_trained_one(line: str, tokens: int) -> None:
+    model, args = ENGINE.read(f"-m Qwen3.5-9B-Q4_K_M.gguf {line}".split(), {})
+    assert prepare(load_model(model or ""), args).n_ctx == tokens
+
+
 MOE, DENSE = "qwen3.6-35b-a3b-Q4_K_M.gguf", "qwen3.6-27b-Q4_K_M.gguf"
 
 

@@ -142,6 +142,8 @@ def test_a_reserve_that_is_no_number_is_refused(text: str) -> None:
         (61.0, {"chunked_prefill_size": 4096}, 10_240),
         (61.0, {"chunked_prefill_size": 16_384}, 512 + 1.5 * 16_384 + 1024 / 8),
         (16.0, {}, 512 + 1.5 * 2048 + 1024 / 8),
+        (40.0, {"chunked_prefill_size": 1}, 512 + 1.5 * 2048 + 1024 / 8),
+        (40.0, {"chunked_prefill_size": -1, "disaggregation_mode": "decode"}, 512 + 1.5 * 2048 + 1024 / 8),
         (
             40.0,
             {
@@ -168,8 +170,10 @@ def test_sizing_after_capture_keeps_a_least_slack(gpu_gib: float, given: dict[st
         (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.15"}),
         (NEMOTRON, {"env": AFTER_CAPTURE, "platform": "hip"}),
         (TEXT, {"env": AFTER_CAPTURE}),
+        (NEMOTRON, {"env": AFTER_CAPTURE, "chunked_prefill_size": -1}),
+        (NEMOTRON, {"env": AFTER_CAPTURE, "chunked_prefill_size": 0, "disaggregation_mode": "prefill"}),
     ],
-    ids=["unset", "off", "0.5.15", "hip", "MLA"],
+    ids=["unset", "off", "0.5.15", "hip", "MLA", "whole prompts", "whole prompts of a prefill server"],
 )
 def test_elsewhere_the_fraction_alone_decides(model: Architecture, given: dict[str, Any]) -> None:
     assert least_slack_gib(model, args(**given), 80.0) == 0

@@ -188,6 +188,13 @@ def test_pipeline_stages_share_one_price_and_the_fewest_tokens() -> None:
     assert plan.kv_bytes_by_stage == [11 * 576, 13 * 576] and plan.kv_bytes_per_token == 13 * 576
     assert plan.max_total_num_tokens == plan.sizing.state.kv_bytes // (13 * 576) == min(plan.sizing.stage_tokens)
     assert plan.marginal_bytes_per_token == 13 * 576
+    for drawn, said in ((plan, "whole pages, smallest stage"), (planned(), "whole pages")):
+        assert [step.formula for step in drawn.steps if step.symbol == "T"] == [f"KV memory // cell, {said}"]
+
+
+def test_the_end_of_an_interval_that_does_not_start_holds_nothing() -> None:
+    intervals = planned(rest=Rest(28.55, 0.1, 29.0, "a log")).to_dict()["intervals"]
+    assert [least for name, (least, _) in intervals.items() if name != "rest_gib"] == [0, 0, 0]
 
 
 def test_sliding_windows_have_a_pool_of_their_own() -> None:

@@ -21,13 +21,13 @@ from hybridcalc.engines.play import (
     with_own,
 )
 from hybridcalc.engines.sglang import ServerArgs
+from hybridcalc.engines.sglang.flags import STATE_DTYPES
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.sizes import architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas import STRATEGIES
 
-STATE_DTYPES = ("float32", "bfloat16", "float16")
 KV_DTYPES = ("auto", "fp8_e4m3")
 RATIOS = (0.02, 50.0)
 RESULTS = {

@@ -164,7 +164,7 @@ def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:
     try:
         return size(ready, rest_gib)
     except Refusal:
-        return likely._replace(state=likely.state._replace(slots=0), tokens=0, asked=0, requests=0)
+        return likely._replace(state=likely.state._replace(slots=0), tokens=0, requests=0)
 
 
 def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
