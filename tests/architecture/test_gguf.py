@@ -93,6 +93,10 @@ def keys(kind: str, **values: Any) -> dict[str, Any]:
         ({}, InputError, "names no general.architecture"),
         (keys("clip"), NotModelled, "GGUF of 'clip'"),
         (keys("llama", block_count=0), ConfigError, "llama.block_count 0 is no number of layers"),
+        *(
+            (keys("llama", embedding_length=size), ConfigError, r"llama.embedding_length .* is no size")
+            for size in (True, "4", 2**31)
+        ),
         (keys("mamba"), ConfigError, "mamba.ssm.inner_size is missing"),
         (keys("jamba", **{"attention.head_count_kv": [0, 2]}), ConfigError, "has 2 sizes for 4 layers"),
         (keys("llama", **{"attention.head_count_kv": [1, 2, 1, 2]}), NotModelled, r"layers of \[1, 2\] KV heads"),

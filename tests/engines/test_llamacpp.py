@@ -208,3 +208,15 @@ def test_a_plan_says_what_all_of_it_takes_of_the_cards(gpu: str, fits: str) -> N
     likely = plan.caches_bytes / 2**30 + sum(part.likely for part in plan.rest.parts)
     assert whole.label == "all of it" and whole.value == f"{likely:.2f}"
     assert whole.why.endswith(f": {fits}")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("qwen3.5-9b", "batches of 512 (-ub)"), ("unheard-of", "the model's sizes are not known")]
+)
+def test_compute_buffers_are_counted_where_the_vocabulary_is_known(name: str, why: str) -> None:
+    """Else they are bounds alone."""
+    model = load_model("qwen3.5-9b")._replace(name=name)
+    known = Memory(gpu=find_gpu("rtx-4090"), weights=10.0)
+    rest = ENGINES["llama.cpp"].memory(model, llamacpp.ContextParams(n_ctx=8192), known)
+    [scratch] = [part for part in rest.parts if part.name == "compute"]
+    assert scratch.why == why
