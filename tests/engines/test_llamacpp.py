@@ -220,3 +220,12 @@ def test_compute_buffers_are_counted_where_the_vocabulary_is_known(name: str, wh
     rest = ENGINES["llama.cpp"].memory(model, llamacpp.ContextParams(n_ctx=8192), known)
     [scratch] = [part for part in rest.parts if part.name == "compute"]
     assert scratch.why == why
+
+
+@pytest.mark.parametrize("n_ctx", [0, 8192])
+def test_weights_are_the_same_at_any_context(n_ctx: int) -> None:
+    """Of a model without a trained length too."""
+    named = load_model("qwen3.5-9b-Q4_K_M.gguf")
+    known = ENGINES["llama.cpp"].weights(named, llamacpp.ContextParams(n_ctx=4096))
+    found = ENGINES["llama.cpp"].weights(named._replace(max_context=None), llamacpp.ContextParams(n_ctx=n_ctx))
+    assert (found.low, found.high) == (known.low, known.high)

@@ -155,7 +155,7 @@ def weights_on_card(model: Architecture, args: ContextParams) -> "Weights":
     """The weights of the heaviest card. Raises NotModelled where nothing says them."""
     from hybridcalc.engines.weights import Counted, Weights
 
-    ready = prepare(model, args if args.n_ctx else args.changed(n_ctx=1))
+    ready = prepare(model, args.changed(n_ctx=1))
     found, header, mix = weighed(ready), header_of(model), mix_of(model.asked)
     if found is None:
         raise NotModelled(
