@@ -88,6 +88,13 @@ def test_what_binds_at_a_length_by_the_printed_sizes(
         assert one.before == runs < one.after and one.why.startswith("by the sizes the log prints")
 
 
+@pytest.mark.parametrize(("length", "balance"), [(8192, ", which balance at 3.11 to 3.13"), (200_000, "")])
+def test_ratios_that_balance_the_ends_of_both_sizes_are_said_where_they_differ(length: int, balance: str) -> None:
+    """5 slots of 5.72 to 5.74 GiB over 98, over L tokens of 5.53 to 5.55 over 484,033 or more: both 0.13 of 200,000."""
+    set_ratio, pin = boot(19, length).suggestions
+    assert (set_ratio.why, pin.why) == (f"by the sizes the log prints{balance}", "by the sizes the log prints")
+
+
 @pytest.mark.parametrize(
     ("tokens", "size", "pinned"),
     [
