@@ -29,9 +29,12 @@ LONGEST_COMMIT = 64
 _QUANTISED = (
     r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|bnb|autoround|dynamic|block|quantized)$"
 )
-_TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
+_TRAINED = (
+    r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|mtp|japanese|jp|[0-9]{2}-[0-9]{4}"
+    r"|[0-9]{4}([0-9]{2}){0,2})$"
+)
 """How names of quantised releases end, and those of another training; compiled for a name that is none of a preset."""
-_TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)"
+_TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)(?:-[0-9.]+bpw)?"
 _GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$|-(?:ud-)?i?q[0-9]_\w+$"
 """How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``, ``-UD-Q4_K_XL``."""
 _VERSION = re.compile(r"([a-z]+(?:-[a-z]+)*-?[0-9]+)\.([0-9]+)(?=-)")

@@ -21,17 +21,16 @@ from hybridcalc.architecture.presets import (
 )
 from hybridcalc.checks import EXPECT, Checked, Located, Open, Value, judged_rules
 from hybridcalc.checks.answer import Answered, Known, answer, card_of, certain, of_all, of_each
+from hybridcalc.checks.forks import fork_of, refused
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.typed import misnamed_flags, orphaned, retired_names
 from hybridcalc.checks.words import (
     Words,
     environment,
-    fork_of,
     image_place,
     located_at,
     place_finding,
     read,
-    refused,
     sort_out,
     values_of,
 )

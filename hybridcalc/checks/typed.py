@@ -3,7 +3,8 @@
 import re
 
 from hybridcalc.checks import Located
-from hybridcalc.checks.words import Words, located_at, refused, spelling_edit, value_edit
+from hybridcalc.checks.forks import refused
+from hybridcalc.checks.words import Words, located_at, spelling_edit, value_edit
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.spelling import misnamed, retired
 from hybridcalc.errors import MisspeltFlag, printable

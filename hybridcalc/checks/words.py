@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.checks import Edit, Line, Located, Open, Value, judged_rules
+from hybridcalc.checks.forks import fork_of, is_fork, refused
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, printable
+from hybridcalc.errors import InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests import Deployment, names_in
 from hybridcalc.shell import FromOutside, Place, Source, Word
@@ -354,24 +355,6 @@ def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str],
     return env, opened
 
 
-def refused(error: HybridcalcError, engine: Engine, image: str) -> Finding:
-    """What an engine's flags refuse; a fork of it may have others, and what an ambiguous one means is not known."""
-    severity = "warning" if isinstance(error, AmbiguousFlag) or _is_fork(engine, image) else "error"
-    return Finding.of(error, rule="HC071", severity=severity)
-
-
-def fork_of(deployment: Deployment, engine: Engine) -> str:
-    """The program made of an engine that an image holds, by its name; empty for the engine's own and for others'."""
-    forks = ENGINES.rows[engine.name].starter.forks
-    return next((name for pattern, name in forks if re.search(pattern, deployment.image.lower())), "")
-
-
-def _is_fork(engine: Engine, image: str) -> bool:
-    """Whether an image is another's build of an engine that is built with other flags too."""
-    forked = ENGINES.rows[engine.name].starter.forked
-    return forked and bool(image) and ENGINES.launchers.own_tag(image) is None
-
-
 def read(
     deployment: Deployment,
     engine: Engine,
@@ -423,7 +406,7 @@ def _passed_over(unknown: Sequence[str], deployment: Deployment, engine: Engine,
         or wrapped
         or old
         or not engine.variants.keys().isdisjoint(words.kept)
-        or _is_fork(engine, deployment.image)
+        or is_fork(engine, deployment.image)
     ):
         return
     for name in dict.fromkeys(unknown):

@@ -117,8 +117,8 @@ class Question(NamedTuple):
 
             own = overruled(self.engine, self.launch.words, self.launch.before, self.launch.env)
         old = old_names(self.engine, self.launch.words, self.options.get("engine_version"))
-        said = (self.assumed, asked.taken, asked.uneven, *old, *own)
-        return [*filter(None, said), *self.engine.remarks(asked.args, self.known)]
+        said = (self.assumed, asked.taken, asked.uneven, *old, *own, *self.engine.remarks(asked.args, self.known))
+        return [text for text in said if text]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
         """That words are passed over which no list of the engine's flags has, in a warning, and that the launch sees
@@ -143,9 +143,6 @@ class Question(NamedTuple):
     def _read(self, more: Sequence[str]) -> Asked:
         unknown: list[str] = []
         try:
-            if not self.launch.strict and self.launch.command != "compare":
-                line = self.launch.words[: len(self.launch.words) - self.launch.before]
-                check_names(self.engine, line, self.options.get("engine_version"))
             model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
         except InputError as error:
             if self.launch.script is not None:
@@ -205,6 +202,7 @@ def question(
         if old := ENGINES.older(line):
             raise InputError(served.older(old), fix=f"add --engine-version {served.newest} to plan it by those rules")
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
+    check_names(served, line.words if line is not None else (), given.get("engine_version"))
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
     words, counts = options.expert_ranks(served, words)
@@ -376,11 +374,7 @@ def check_together(
 
 def swept(name: str, sweep: Sequence[str]) -> bool:
     """Whether an axis of that name is swept."""
-    return any(_axis(axis) == name for axis in sweep)
-
-
-def _axis(text: str) -> str:
-    return text.partition("=")[0].strip().removeprefix("--").replace("_", "-")
+    return any(axis.partition("=")[0].strip().removeprefix("--").replace("_", "-") == name for axis in sweep)
 
 
 def is_traffic(text: str) -> bool:

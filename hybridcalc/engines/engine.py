@@ -87,7 +87,7 @@ class Engine:
         return cast("FlagTable", self.part("flags").TABLE)
 
     def spelt(self, text: str, version: str | None) -> str:
-        """A text with flags under the names that a release has (of the newest, where none is named)."""
+        """A text with flags under the names of a release (the newest, where none is named)."""
         return respelled(text, rows_of(self), version or self.newest)
 
     @property
@@ -201,8 +201,8 @@ class Engine:
         each, over = divmod(card.cards, parts)
         if not over or each < 2:
             return ""
-        flag = f"{self.tp_flag} {each}"
-        return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; {flag} takes {each * parts}"
+        takes = f"{self.tp_flag} {each} takes {each * parts}"
+        return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; {takes}"
 
     def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
         """What to say where ranks that nobody typed do not divide the model; None where it is nothing of them."""
@@ -434,10 +434,6 @@ class Engine:
     def rules(self) -> "tuple[Rule, ...]":
         """Every rule, refusals included."""
         return cast("tuple[Rule, ...]", self.part("rules").RULES)
-
-    def refusals(self) -> frozenset[str]:
-        """Rules that stop a start-up."""
-        return frozenset(rule.id for rule in self.rules() if rule.check is None)
 
     @property
     def sweeping(self) -> Any:

@@ -215,3 +215,19 @@ def test_names_as_people_and_registries_write_them(typed: str, preset: str) -> N
 def test_a_size_is_no_version(typed: str) -> None:
     """A dot that is lost in a size makes another model."""
     assert find_preset(typed) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("Qwen3.6-35B-A3B-IQ4_XS-4.19bpw.gguf", "qwen3.6-35b-a3b"),
+        ("Qwen3.6-27B-MTP-IQ4_KS.gguf", "qwen3.6-27b"),
+        ("LiquidAI/LFM2.5-1.2B-JP", "lfm2.5-1.2b"),
+        ("LiquidAI/LFM2.5-1.2B-JP-202606", "lfm2.5-1.2b"),
+    ],
+)
+def test_files_and_trainings_of_a_preset_are_read_as_it(name: str, preset: str) -> None:
+    """Mixes of types said in bits a weight, files with their MTP layer, trainings of a month."""
+    found = find_preset(name)
+    assert found is not None
+    assert found[0] == preset
