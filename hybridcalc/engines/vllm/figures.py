@@ -211,6 +211,13 @@ class Figures(SharedFigures):
         return self.kv_cache_size_tokens
 
     @property
+    def capacity(self) -> int:
+        """Tokens of sequences that the blocks hold, where every release prints the same: before 0.20.1 one group's
+        share is printed.
+        """
+        return int(self.sizing.blocks / self.sizing.per_request * self.sizing.length)
+
+    @property
     def idle_percent(self) -> float | None:
         """The share of the blocks that no request can use; None without a length."""
         return self.running.idle_percent if self.workload.lengths else None
