@@ -16,7 +16,7 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.spelling import check_names, old_names
+from hybridcalc.engines.spelling import UNKNOWN_FLAG, misspelt_names, old_names
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.findings import Finding
 from hybridcalc.shell import ELISIONS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 100
 MOST_SHOWN = 4
-TOO_FEW, UNKNOWN_FLAG, BEYOND_NODE = "HC070", "HC071", "HC081"
+TOO_FEW, BEYOND_NODE = "HC070", "HC081"
 
 
 class LaunchWords(NamedTuple):
@@ -121,8 +121,8 @@ class Question(NamedTuple):
         return [text for text in said if text]
 
     def passed_over(self, asked: Asked) -> tuple[Finding, ...]:
-        """That words are passed over which no list of the engine's flags has, in a warning, and that the launch sees
-        fewer GPUs than it has ranks.
+        """That words are passed over which no list of the engine's flags has, or read under a name that the release
+        lacks, in warnings, and that the launch sees fewer GPUs than it has ranks.
         """
         found: list[Finding] = []
         if self.gpus is not None:
@@ -138,6 +138,9 @@ class Question(NamedTuple):
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
             said = f"no {self.engine.title} known here takes {shown}: the server may not start"
             found.append(Finding(UNKNOWN_FLAG, "warning", said, advice_of(shown, self.engine.flags.names)))
+        line = () if self.launch.strict else self.launch.words[: len(self.launch.words) - self.launch.before]
+        misspelt = misspelt_names(self.engine, line, self.options.get("engine_version"))
+        found += (Finding(UNKNOWN_FLAG, "warning", f"no start: {each.message}", each.fix) for each in misspelt)
         return tuple(found)
 
     def _read(self, more: Sequence[str]) -> Asked:
@@ -202,7 +205,7 @@ def question(
         if old := ENGINES.older(line):
             raise InputError(served.older(old), fix=f"add --engine-version {served.newest} to plan it by those rules")
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
-    check_names(served, line.words if line is not None else (), given.get("engine_version"))
+    misspelt_names(served, line.words if line is not None else (), given.get("engine_version"))
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
     words, counts = options.expert_ranks(served, words)

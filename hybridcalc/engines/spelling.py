@@ -1,7 +1,7 @@
 """Under which name does a release take a flag? `Renamed` is a row a name; an engine's rows are `RENAMED` in its flags.
 
 Everything here says flags as the newest release calls them. What is said or written of another release goes through
-`respelled`, and what is typed for one through `check`.
+`respelled`, and what is typed for one through `misnamed`.
 """
 
 import re
@@ -78,12 +78,17 @@ def respelled(text: str, rows: Rows, version: str) -> str:
     return _FLAG.sub(own, text)
 
 
+UNKNOWN_FLAG = "HC071"
+"""The rule of flags that an engine does not take, whose findings say them as typed."""
+
 Said = TypeVar("Said", Finding, Suggestion, Refusal)
 
 
 def in_names(thing: Said, spelt: Callable[[str], str]) -> Said:
     """A finding, a suggestion or a refusal in the names of a release (``spelt``)."""
     if isinstance(thing, Finding):
+        if thing.rule == UNKNOWN_FLAG:
+            return thing
         mend = None if thing.mend is None else (spelt(thing.mend[0]), thing.mend[1])
         said = {name: spelt(getattr(thing, name)) for name in ("message", "fix", "flag", "sets")}
         return thing._replace(**said, mend=mend)
@@ -134,10 +139,14 @@ def misnamed(engine: Any, words: Iterable[str], version: str | None) -> Iterator
                 yield InputError(later, fix=f"leave it out, or {with_release(first)}", flag=flag)
 
 
-def check_names(engine: Any, words: Iterable[str], version: str | None) -> None:
-    """Raise the first of those."""
+def misspelt_names(engine: Any, words: Iterable[str], version: str | None) -> list[MisspeltFlag]:
+    """Those that the release has under another name; raises the first that it has under none."""
+    found = list[MisspeltFlag]()
     for error in misnamed(engine, words, version):
-        raise error
+        if not isinstance(error, MisspeltFlag):
+            raise error
+        found.append(error)
+    return found
 
 
 def retired(name: str, engine: Any, version: str | None) -> Renamed | None:

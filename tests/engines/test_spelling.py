@@ -1,5 +1,6 @@
 """Flags under the names that a release has, as each release's own parser takes them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,8 +8,8 @@ from command_line import plan, run
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.spelling import check_names, respelled, rows_of
-from hybridcalc.errors import InputError, MisspeltFlag, Write, WriteAll
+from hybridcalc.engines.spelling import misspelt_names, respelled, rows_of
+from hybridcalc.errors import InputError, Write, WriteAll
 
 SGLANG, VLLM = ENGINES["sglang"], ENGINES["vllm"]
 OLD, NEW = "--mamba-scheduler-strategy", "--mamba-radix-cache-strategy"
@@ -41,19 +42,16 @@ def test_a_name_is_taken_by_the_releases_that_have_it(
 
 
 def _taken(engine: Engine, name: str, version: str, has: bool, other: str) -> None:
+    assert [each.instead for each in misspelt_names(engine, [f"{name}=1"], version)] == ([] if has else [other])
     if has:
-        check_names(engine, [name], version)
         return
-    with pytest.raises(MisspeltFlag) as refused:
-        check_names(engine, [f"{name}=1"], version)
-    assert refused.value.instead == other
     assert respelled(f"add {name} 4", rows_of(engine), version) == f"add {other} 4"
 
 
 def test_a_flag_that_a_release_has_under_no_name_is_said_to_come() -> None:
     """0.5.11 has neither --enable-deepep-waterfill (0.5.12) nor what it is called since."""
     with pytest.raises(InputError, match=r"yet: the first release that has it is 0\.5\.12"):
-        check_names(SGLANG, ["--enable-deepep-waterfill"], "0.5.11")
+        misspelt_names(SGLANG, ["--enable-deepep-waterfill"], "0.5.11")
 
 
 def test_a_fix_that_is_flags_stays_one() -> None:
@@ -66,12 +64,15 @@ def test_a_fix_that_is_flags_stays_one() -> None:
     assert both.sets == f"{OLD} no_buffer --tp 2"
 
 
-def test_a_launch_under_a_name_that_its_release_lacks_is_refused() -> None:
+def test_a_launch_under_a_name_that_its_release_lacks_is_planned_and_told() -> None:
     """SGLang 0.5.12 knows --mamba-scheduler-strategy alone, and 0.5.20 --mamba-radix-cache-strategy."""
     for version, typed, name in (("0.5.12", NEW, OLD), ("0.5.20", OLD, NEW)):
-        said = run("plan", "--rest", "40GiB", "--engine-version", version, "--", *LAUNCH.split(), typed, "no_buffer")
-        assert said.code == 2
-        assert f"SGLang {version} has no {typed}: its name there is {name}" in said.err
+        asked = ("plan", "--rest", "40GiB", "-L", "8k", "--engine-version", version, "--json", "--", *LAUNCH.split())
+        told, plain = (json.loads(run(*asked, flag, "extra_buffer").out) for flag in (typed, name))
+        assert told["requests"] == plain["requests"]
+        (finding,) = [each for each in told["findings"] if each["rule"] == "HC071"]
+        assert finding["message"] == f"no start: SGLang {version} has no {typed}: its name there is {name}"
+        assert finding["fix"] == f"write {name}"
 
 
 @pytest.mark.parametrize(("version", "name"), [("0.5.12", OLD), ("0.5.16", NEW), ("0.5.23", NEW)])
