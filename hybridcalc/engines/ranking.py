@@ -114,7 +114,10 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
             least, most = side.certain, getattr(plan, "requests_at_ends", (plan.requests,))[-1]
             requests = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             idle = "" if plan.idle_percent is None else f"{plan.idle_percent:.0f} %"
-            spread = (f"{least / side.gpus:,.2f}".removesuffix(".00"), f"{getattr(plan, 'capacity', plan.tokens):,}")
+            spread = (
+                f"{least / side.gpus:,.2f}".removesuffix(".00"),
+                f"{getattr(plan, 'sequence_tokens', plan.tokens):,}",
+            )
             if side.price is not None:
                 spread = (f"{side.cost:,.2f}", "-" if side.each is None else f"{side.each:,.4f}")
             figures = (requests, *spread, idle)

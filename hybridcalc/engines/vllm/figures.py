@@ -211,7 +211,7 @@ class Figures(SharedFigures):
         return self.kv_cache_size_tokens
 
     @property
-    def capacity(self) -> int:
+    def sequence_tokens(self) -> int:
         """Tokens of sequences that the blocks hold, where every release prints the same: before 0.20.1 one group's
         share is printed.
         """
