@@ -1,5 +1,6 @@
 """SGLang's memory fraction without a GPU, and the sizes whose graphs it captures."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,11 +146,12 @@ def test_what_prefill_graphs_do_not_run_beside(name: str, flags: dict[str, Any],
 @pytest.mark.parametrize("release", RELEASES.versions[RELEASES.versions.index("0.5.16") :])
 def test_a_decode_server_keeps_room_for_the_drafts_that_are_typed(release: str) -> None:
     """H100, 8 ranks, 512 requests: NGRAM's 12 drafts are settled once the fraction is."""
-    model, flags = load_model("qwen3-next-80b"), {"tp_size": 8, "disaggregation_mode": "decode"}
-    drafts = {**flags, "speculative_algorithm": "NGRAM", "engine_version": release}
+    model = load_model("qwen3-next-80b")
+    args = sglang.ServerArgs(
+        tp_size=8, disaggregation_mode="decode", speculative_algorithm="NGRAM", engine_version=release
+    )
     untyped, typed = (
-        settle_fraction(model, sglang.ServerArgs(**drafts, **more), 81_559).fraction
-        for more in ({}, {"speculative_num_draft_tokens": 12})
+        settle_fraction(model, each, 81_559).fraction for each in (args, replace(args, speculative_num_draft_tokens=12))
     )
     assert (untyped, typed) == (0.874, 0.856)
 
