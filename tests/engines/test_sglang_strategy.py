@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from hybridcalc import Architecture
-from hybridcalc.architecture import GroupedQueryKV
+from hybridcalc.architecture import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.engines.sglang.strategy import of_gpu, resolve_strategy
 from hybridcalc.errors import IllegalCombination
 
 EXTRA_BUFFER = [
@@ -227,6 +227,28 @@ def test_what_the_engine_refuses_is_refused_with_a_way_out(
     with pytest.raises(IllegalCombination) as refusal:
         resolve(architecture, **flags)
     assert (refusal.value.message, refusal.value.fix) == (message, fix)
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "attention", "flags", "page"),
+    [
+        ("fa4", "10.0", GroupedQueryKV(1, 1, 1), {}, 128),
+        ("fa4", "10.3", GroupedQueryKV(1, 1, 1), {"page_size": 64}, 128),
+        ("fa4", "9.0", GroupedQueryKV(1, 1, 1), {}, 1),
+        ("fa4", "12.0", GroupedQueryKV(1, 1, 1), {"page_size": 64}, 64),
+        ("fa4", "10.0", LatentKV(512, 64), {}, 1),
+        ("fa4", "10.0", GroupedQueryKV(1, 1, 1), {"speculative_eagle_topk": 1}, 128),
+        ("fa4", "10.0", GroupedQueryKV(1, 1, 1), {"speculative_eagle_topk": 2}, 1),
+        ("triton", "10.0", GroupedQueryKV(1, 1, 1), {}, 1),
+    ],
+)
+def test_flash_attention_4_has_pages_of_128_on_blackwell_servers(
+    backend: str, capability: str, attention: Any, flags: dict[str, Any], page: int
+) -> None:
+    """Capability 10.x, KV of heads, no tree of drafts, whatever page is asked. SGLang server_args.py."""
+    args = ServerArgs(attention_backend=backend, gpu_capability=capability, **flags)
+    found = of_gpu(model("Qwen3NextForCausalLM")._replace(attention=attention), args, rules_for(None)[0])
+    assert (found.attention_backend, found.page_size) == (backend, page)
 
 
 def test_lazy_under_pipeline_parallelism_does_not_blame_a_flag_that_was_not_given() -> None:
