@@ -48,7 +48,7 @@ EQUIVALENT = ROOT / "tools" / "mutants.txt"
 MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
 MOST_TESTS = 80
-"""Tests tried on one fault, and as many of each of the files nearest to it."""
+"""Tests tried on one fault, and as many of each of the files nearest to it; three times as many where no line runs."""
 OF_TABLES = (
     "tests/engines/test_releases.py::",
     "tests/engines/test_flag_bounds.py::",
@@ -361,7 +361,7 @@ def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
     for name in sorted(names, key=lambda name: (seconds[name], name)):
         files.setdefault(name.partition("::")[0], []).append(name)
     in_turn = [name for turn in zip_longest(*files.values()) for name in turn if name is not None]
-    own = [name for file in nearest(fault, files) for name in files[file][:MOST_TESTS]]
+    own = [name for file in nearest(fault, files) for name in files[file][:most]]
     return sorted(tables.union(in_turn[:most], own), key=lambda name: (seconds[name], name))
 
 

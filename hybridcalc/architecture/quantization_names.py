@@ -30,7 +30,7 @@ SPOKEN: dict[str, Scheme] = {
     "ptpc_fp8": FP8_CHANNEL, "fp8_e4m3": FP8_CHANNEL,
 }  # fmt: skip
 """Values of --quantization, and plain words for them -> the scheme of a linear layer."""
-KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b", "in_proj_ba")
+KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b")
 """What is left in 16 bits where a checkpoint is quantised on load, or nothing says how it was."""
 
 

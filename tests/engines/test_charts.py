@@ -140,6 +140,7 @@ def test_a_curve_over_lengths_marks_the_workload(spread: tuple[tuple[int, int], 
     chart = over_length("x", "", 1000, [Series("a", "kv", ((1.0, 1.0),), "k")], [], plan, high=50)
     assert [mark.label for mark in chart.marks] == marks
     assert (chart.y.low, chart.y.high, chart.x.low, chart.x.high) == (1, 60.0, 256, 1000)
+    assert chart.x.log and chart.y.log
     assert over_length("x", "", 1000, [], [], plan, high=0).y.high == 1.2
 
 

@@ -125,6 +125,22 @@ def test_a_slot_more_costs_a_state_and_its_copies(drafts: int, each: str) -> Non
     plan = llamacpp.plan(load_model(QWEN), args, workload=Workload.at(512, concurrency=5))
     [found] = [one for one in plan.findings if one.rule == "HC216"]
     assert found.fix == f"write --parallel 5: {each} of state each"
+    lines = {line.name: line.allocated_bytes for line in plan.budget}
+    assert lines.get("copies of states", 0) == drafts * lines["states"]
+    assert lines["states"] == pytest.approx(2 * 149.625 * MIB, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "copies", "slots", "reason"),
+    [
+        (QWEN, 0, 1, "one state a slot"),
+        (QWEN, 2, 3, "the state and 2 copies to roll 2 draft tokens back"),
+        ("llama-3-8b", 2, 0, "no recurrent layer"),
+    ],
+)
+def test_a_sequence_has_its_state_and_the_copies(model: str, copies: int, slots: int, reason: str) -> None:
+    plan = llamacpp.plan(load_model(model), llamacpp.ContextParams(n_ctx=4096, n_rs_seq=copies))
+    assert (plan.slots_per_request, plan.slots_reason) == (slots, reason)
 
 
 def test_a_card_that_is_too_small_is_a_warning_and_one_with_room_is_none() -> None:
