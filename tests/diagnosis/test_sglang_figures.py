@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import ceil, floor
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from diagnosed import diagnosed
 
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.answer import whole_range
 from hybridcalc.diagnosis.sglang.candidates import releases_of, version_of
 from hybridcalc.diagnosis.sglang.settings import _limit, _ratios
+from hybridcalc.diagnosis.view import _shown
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.releases import RELEASES
 
@@ -226,3 +229,26 @@ def test_the_form_of_the_lines_leaves_the_releases_that_print_them_so() -> None:
             for rules in RELEASES.rule_sets
             if (rules.cap_line or not capped) and (dtype is None or rules.kv_dtype_line is dtype)
         ]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "whole"),
+    [
+        (None, None),
+        ((Fraction(5, 2), Fraction(4)), [3, 4]),
+        ((Fraction(5, 2), Fraction(3)), [3, 3]),
+        ((Fraction(3), Fraction(3)), [3, 3]),
+        ((Fraction(9, 4), Fraction(11, 4)), [2, 3]),
+    ],
+)
+def test_whole_bytes_of_a_range_are_those_in_it_or_those_around(bounds: Any, whole: list[int] | None) -> None:
+    assert whole_range(bounds) == whole
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(True, "yes"), ([1, 2], "1, 2"), (10**23, "1" + 23 * "0"), (10**24, "1" + 20 * "0" + "...")],
+    ids=["a truth", "a list", "24 digits", "25 digits"],
+)
+def test_a_cell_shows_24_characters_at_most(value: Any, shown: str) -> None:
+    assert _shown(value) == shown
