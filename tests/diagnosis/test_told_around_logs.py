@@ -127,6 +127,8 @@ def test_a_model_of_other_sizes_is_said_and_not_believed() -> None:
 def test_a_model_that_is_but_mentioned_decides_between_those_that_fit() -> None:
     found = diagnosed(f"Unlike Qwen3.5-9B, Qwen3.8-27B queues on this card.\n{POOLS}")
     assert found.headline.endswith("qwen3.8-27b on TP1, fp32 state, bf16 KV")
+    by_pages = diagnosed(f"vLLM version: 0.28.0\nUnlike Qwen3.5-9B, Qwen3.8-27B queues.\n{PAGES}")
+    assert {one.model for one in by_pages.candidates} == {"qwen3.8-27b"}
 
 
 def test_llama_cpp_takes_the_model_that_the_text_speaks_of() -> None:

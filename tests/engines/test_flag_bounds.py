@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hybridcalc import llamacpp
 from hybridcalc.engines import ENGINES
+from hybridcalc.engines.llamacpp import BOUNDS
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 
 RANKS, DRAFTS, WIDE, SLOTS, TOKENS = 4096, 1024, 2**20, 10**9, 2**40
-BOUNDS: dict[str, dict[tuple[int, int], str]] = {
+NUMBERS: dict[str, dict[tuple[int, int], str]] = {
     "sglang": {
         (1, RANKS): "tp-size pp-size dp-size attn-dp-size dcp-size ep-size moe-dense-tp-size",
         (
@@ -100,10 +103,10 @@ def numbers(engine: str, *kinds: str) -> dict[str, Flag]:
     }
 
 
-@pytest.mark.parametrize("engine", BOUNDS)
+@pytest.mark.parametrize("engine", NUMBERS)
 def test_every_number_lies_between_its_bounds(engine: str) -> None:
     found: dict[str, tuple[int, int]] = {}
-    for (least, most), names in BOUNDS[engine].items():
+    for (least, most), names in NUMBERS[engine].items():
         found |= dict.fromkeys(names.split(), (least, most))
     flags = numbers(engine, "int", "tokens")
     flags.pop("spec-tokens", None)  # in a JSON of drafts as well
@@ -112,7 +115,7 @@ def test_every_number_lies_between_its_bounds(engine: str) -> None:
     assert {name: (flag.least, flag.most) for name, flag in numbers(engine, "float").items()} == shares
 
 
-@pytest.mark.parametrize("engine", BOUNDS)
+@pytest.mark.parametrize("engine", NUMBERS)
 def test_both_ends_are_taken_and_what_lies_beyond_is_refused(engine: str) -> None:
     """As they are typed; a share lies above its least."""
     read: Any = ENGINES[engine].read
@@ -125,3 +128,20 @@ def test_both_ends_are_taken_and_what_lies_beyond_is_refused(engine: str) -> Non
         for value in (flag.least - 1, flag.most + 1):
             with pytest.raises(InputError, match="is not a whole number from"):
                 read([f"--{name}={value}"], {})
+
+
+FROM_PYTHON = {
+    "n_seq_max": (1, WIDE), "flash_attn_type": (-1, 1), "n_gpu_layers": (-2, WIDE), "n_rs_seq": (0, 1024),
+    "cards": (1, RANKS), "kv_unified_per_slot": (0, TOKENS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FROM_PYTHON)
+def test_arguments_of_llama_cpp_from_python_lie_between_the_same_bounds(field: str) -> None:
+    """Where no flag of their name takes them."""
+    least, most = FROM_PYTHON[field]
+    for value in (least, most):
+        BOUNDS.check(replace(llamacpp.ContextParams(), **{field: value}))  # type: ignore[arg-type]
+    for value in (least - 1, most + 1):
+        with pytest.raises(InputError):
+            BOUNDS.check(replace(llamacpp.ContextParams(), **{field: value}))  # type: ignore[arg-type]
