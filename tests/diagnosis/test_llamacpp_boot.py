@@ -16,7 +16,7 @@ from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose
-from hybridcalc.diagnosis.llamacpp_models import caches, states
+from hybridcalc.diagnosis.llamacpp_models import caches, fitting, states
 
 RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
 KV = "llama_kv_cache: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2}/{4} seqs), K ({5}): {6} MiB, V ({7}): {8} MiB"
@@ -264,6 +264,17 @@ def test_copies_of_a_state_are_not_known_where_a_draft_may_ask_for_some(line: st
     [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
     held = states(boot)
     assert held is not None and held.copies == (1 if known else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes"), [("", {"1.2b"}), ("srv load_model: creating draft context\n", {"1.2b", "350m"})]
+)
+def test_a_model_that_needs_copies_is_meant_where_some_may_be_kept(line: str, sizes: set[str]) -> None:
+    """0.16 MiB are the 163,840 B of LFM2-1.2B once, or the 81,920 B of LFM2-350M twice."""
+    text = f"llama_memory_recurrent: size = 0.16 MiB (1 cells, 16 layers)\n{line}"
+    [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
+    found = [one.candidate.model for one in fitting(None, states(boot), None)]
+    assert {name.partition("-")[2] for name in found if name.startswith("lfm2")} == sizes
 
 
 def test_the_cache_of_a_draft_model_is_not_the_model_s() -> None:
