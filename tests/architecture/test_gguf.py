@@ -114,6 +114,15 @@ def test_what_is_no_model(tmp_path: Path, metadata: dict[str, Any], error: type[
         load_model(str(write(tmp_path / "m.gguf", metadata)))
 
 
+@pytest.mark.parametrize(("kernel", "columns"), [(4, 3), (1, 0)])
+def test_embeddings_of_layers_keep_the_columns_before_a_token(tmp_path: Path, kernel: int, columns: int) -> None:
+    """Of 2 layers, n-grams of 3 x 4 streams x 64 values; a kernel of one token keeps none."""
+    sizes = {"ple.layers": [1, 3], "ple.ngram_size": 3, "hyper_connection.count": 4, "ple.conv_kernel": kernel}
+    model = load_model(str(write(tmp_path / "m.gguf", keys("llama", **sizes))))
+    assert model.ple_conv == (2, 768, columns)
+    assert load_model(str(write(tmp_path / "n.gguf", keys("llama")))).ple_conv is None
+
+
 BOMB = pack("<4sIQQ", b"GGUF", 3, 0, 1) + text("k")
 
 
