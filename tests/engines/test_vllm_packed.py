@@ -22,6 +22,7 @@ from hybridcalc.engines.vllm.pages import (
     WINDOW,
 )
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.windows import without_states
 from hybridcalc.errors import NotModelled, Refusal
 
 GLM, QWEN, INKLING = load_model("glm-5.3-flash"), load_model("qwen3.8-flash-next"), load_model("inkling")
@@ -244,6 +245,26 @@ def test_mtp_depths_of_inkling_join_its_layers(drafts: int, release: str, local:
     layers = {kind: sum(g.layers for g in ready.groups if g.kind == kind) for kind in (WINDOW, FULL, CONVOLUTION)}
     assert layers == {WINDOW: local, FULL: whole, CONVOLUTION: whole}
     assert ready.held.retained == more
+
+
+@pytest.mark.parametrize("said", [None, {}, {"num_nextn_predict_layers": 0}])
+def test_a_checkpoint_without_depths_has_none(said: dict[str, int] | None) -> None:
+    config = {} if said is None else {"mtp_config": said}
+    assert without_states(INKLING._replace(config=config)).draft_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block", "local", "blocks"),
+    [("auto", None, 16, {4, 16, 32}), ("fp8", None, 32, {4, 32, 64}), ("fp8", 48, 48, {4, 48, 96})],
+)
+def test_blocks_grow_to_the_page_by_whole_factors_alone(
+    dtype: str, block: int | None, local: int, blocks: set[int]
+) -> None:
+    """A window of 4 tokens is 128 KiB, 48 tokens of fp8 are 192 KiB: the former stays as it is."""
+    args = EngineArgs(kv_cache_dtype=dtype, block_size=block, max_model_len=8192)
+    groups = prepare(INKLING, args).groups
+    assert {group.block for group in groups if group.kind == WINDOW} == {local}
+    assert {group.block for group in groups} == blocks
 
 
 def test_convolutions_of_the_same_heads_are_one_kind() -> None:
