@@ -230,3 +230,9 @@ def test_unified_memory_is_suggested_for_what_it_holds() -> None:
     held = unified_requests(again.ready, again.sizing, present(again.workload.mean_length))
     assert effect(unified) == (plan.requests, min(held, again.max_running_requests))
     assert again.concurrency == present(effect(unified))[1]
+
+
+def test_no_pin_is_suggested_that_the_flag_does_not_take() -> None:
+    """10**9 slots at most, of memory that holds more: 3 slots a request, and one of a thousand million for each."""
+    [found] = sglang.plan(load_model("lfm2-350m"), ServerArgs(), rest_gib=1e5, workload=Workload.at(4)).suggestions
+    assert found.flags == "--max-mamba-cache-size 749999998 --max-running-requests 249999999"

@@ -45,6 +45,13 @@ def test_padding_moves_the_crossover() -> None:
     assert answer.notes[-1] == "physical: states in whole padded pages (themselves 81,920 B), KV by the token"
 
 
+@pytest.mark.parametrize("asked", [None, 8192])
+def test_a_model_that_names_no_length_crosses_where_it_would_with_one(asked: int | None) -> None:
+    unnamed = load_model("lfm2-1.2b")._replace(max_context=None)
+    found = compare(unnamed, None, EngineArgs(enable_prefix_caching=False, max_model_len=asked), longest=None)
+    assert found.component_tokens == crossover("lfm2-1.2b", enable_prefix_caching=False).component_tokens
+
+
 def by_counting(mine: Holdings, block: int, theirs: Holdings, other_block: int, longest: int) -> int | None:
     """The length from which on the first always holds less than the second, up to ``longest``; None for never."""
 

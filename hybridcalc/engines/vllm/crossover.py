@@ -11,10 +11,9 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture import Architecture
-from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, StateGrid, Stream, moved_whole
+from hybridcalc.engines.crossover import Crossover, Holdings, StateGrid, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm import EngineArgs
-from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.pages import DRAFT, FULL, WHOLE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
@@ -45,7 +44,7 @@ def compare(
 
 def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     """What one request takes of the pool: the bytes of its state blocks, and of its KV blocks per token."""
-    ready = _prepared(model, args)
+    ready = prepare(model, args)
     if any(group.kind == WINDOW for group in ready.groups):
         raise InputError(f"{model.name}: blocks of sliding windows have no crossover here", fix="use --engine sglang")
     if ready.mode == "all":
@@ -82,11 +81,11 @@ def stream(model: Architecture, args: EngineArgs) -> Stream:
     """What one request moves in a step on one rank: states and rows themselves, without the padding of their pages and
     what drafts add to a convolution's window.
     """
-    ready = _prepared(model, args)
+    ready = prepare(model, args)
     positions, replays = 1 + ready.args.num_speculative_tokens, ready.args.use_replayssm
     if positions > 1 or replays:
         args = replace(args, speculative_config=None, num_speculative_tokens=0, use_replayssm=False)
-        ready = _prepared(model, args)
+        ready = prepare(model, args)
     full, windowed = model.attention_layers, model.window_layers
     whole = ready.kind.ignores_window or not model.window
     curve = KvCurve((full + (windowed if whole else 0)) * ready.kv_bytes)
@@ -132,14 +131,7 @@ def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block
 
 
 def _block(model: Architecture | None, args: EngineArgs) -> int:
-    return 1 if model is None else _prepared(model, args).pages.block
-
-
-def _prepared(model: Architecture, args: EngineArgs) -> Prepared:
-    """Prepared at a length the model has, which changes nothing of what a token or a state takes."""
-    if args.max_model_len is None and longest_of(model) is None:
-        args = replace(args, max_model_len=DEFAULT_LONGEST)
-    return prepare(model, args)
+    return 1 if model is None else prepare(model, args).pages.block
 
 
 def _padding_note(ready: Prepared, model: Architecture) -> str:
