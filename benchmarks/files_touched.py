@@ -36,23 +36,23 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit("ratio MODEL -L N", "ratio kimi-k3 -L 9216", 29, 25, ("hybridcalc.engines.vllm",)),
+    Limit("ratio MODEL -L N", "ratio kimi-k3 -L 9216", 31, 25, ("hybridcalc.engines.vllm",)),
     Limit(
         "plan -- sglang serve",
         "plan -L 9216 --rest 28.55GiB -- sglang serve --model-path moonshotai/Kimi-K3 --tp 8",
-        45,
+        49,
         28,
         ("hybridcalc.engines.vllm",),
     ),
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        44,
+        46,
         28,
         ("hybridcalc.engines.sglang",),
     ),
-    Limit("log FILE", "log examples/kimi-k3-boot.log", 61, 32),
-    Limit("check FILE", "check examples/deployments/good/launch.sh", 51, 45),
+    Limit("log FILE", "log examples/kimi-k3-boot.log", 64, 32),
+    Limit("check FILE", "check examples/deployments/good/launch.sh", 58, 45),
 )
 
 
