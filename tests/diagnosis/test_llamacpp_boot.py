@@ -17,6 +17,7 @@ from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose
 from hybridcalc.diagnosis.llamacpp_models import caches, fitting, states
+from hybridcalc.diagnosis.view import printed_picture
 
 RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
 KV = "llama_kv_cache: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2}/{4} seqs), K ({5}): {6} MiB, V ({7}): {8} MiB"
@@ -238,6 +239,13 @@ def test_buffers_on_the_host_are_told_apart() -> None:
     assert found.derived.host_buffers_bytes == 532 * mib
     [whole] = [row for row in found.rows if row.place == "in all"]
     assert (whole.what, whole.arithmetic) == ("2.89 GiB", "532.00 MiB of it on the host")
+
+
+def test_a_picture_of_a_load_has_its_weights_caches_and_buffers() -> None:
+    sizes = {"model": 2048, "KV": 256, "RS": 128, "compute": 64}
+    [found] = answers("".join(f"x: CUDA0 {name} buffer size = {size}.00 MiB\n" for name, size in sizes.items()))
+    parts = {part.name: part.bytes >> 20 for part in printed_picture(found).bars[0].parts}
+    assert parts == {"weights": 2048, "KV pool": 256, "state pool": 128, "activations": 64}
 
 
 @pytest.mark.parametrize(("kinds", "totals"), [(["KV"], []), (["KV", "compute"], ["512.00 MiB"])])

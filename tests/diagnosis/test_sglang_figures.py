@@ -12,7 +12,7 @@ from diagnosed import diagnosed
 
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import whole_range
-from hybridcalc.diagnosis.sglang.candidates import releases_of, version_of
+from hybridcalc.diagnosis.sglang.candidates import releases_of, stages_of, version_of
 from hybridcalc.diagnosis.sglang.settings import _limit, _ratios
 from hybridcalc.diagnosis.view import _shown
 from hybridcalc.engines.sglang import ServerArgs
@@ -252,3 +252,19 @@ def test_whole_bytes_of_a_range_are_those_in_it_or_those_around(bounds: Any, who
 )
 def test_a_cell_shows_24_characters_at_most(value: Any, shown: str) -> None:
     assert _shown(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stages"),
+    [
+        ([], (1,)),
+        (["TP0"], (1,)),
+        (["PP0 TP0", "PP1 TP0"], (2,)),
+        (["PP0"], (2, 3, 4, 6, 8, 12, 16)),
+        (["PP1"], (2, 3, 4, 6, 8, 12, 16)),
+        (["PP4 TP1", "PP4 TP0"], (5, 6, 8, 12, 16)),
+    ],
+)
+def test_a_log_is_of_the_stages_it_shows_or_of_more(ranks: list[str], stages: tuple[int, ...]) -> None:
+    boot: Any = SimpleNamespace(ranks=ranks)
+    assert stages_of(boot) == stages
