@@ -279,3 +279,19 @@ def test_ranks_are_held_against_the_gpus_of_all_nodes(
         item.finding for item in checked_file(tmp_path, text, "pod.yaml") if item.finding.rule in ("HC070", "HC073")
     ]
     assert [(item.rule, item.message) for item in found] == ([(rule, message)] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "place"),
+    [
+        ("", "--spec-draft-n-max 3 --spec-type draft-mtp", (2, 36)),
+        ("LLAMA_ARG_SPEC_TYPE=draft-mtp ", "--spec-draft-n-max 3", (2, 22)),
+    ],
+)
+def test_a_finding_stands_at_the_first_of_its_flags_that_is_there(
+    tmp_path: Path, before: str, flags: str, place: tuple[int, int]
+) -> None:
+    """Drafts of llama.cpp: at their kind, or at their number where a variable says the kind."""
+    text = f"{before}llama-server -m Qwen3.5-27B-Q4_K_M.gguf -c 8192 \\\n  {flags}\n"
+    [found] = [item for item in checked_file(tmp_path, text) if item.finding.rule == "HC211"]
+    assert (found.line, found.column) == place
