@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import Architecture, load_model, vllm
+from hybridcalc.architecture import Config
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.packed import PackedLayers, packed_groups
 from hybridcalc.engines.vllm.pages import (
@@ -250,7 +251,7 @@ def test_mtp_depths_of_inkling_join_its_layers(drafts: int, release: str, local:
 @pytest.mark.parametrize("said", [None, {}, {"num_nextn_predict_layers": 0}])
 def test_a_checkpoint_without_depths_has_none(said: dict[str, int] | None) -> None:
     config = {} if said is None else {"mtp_config": said}
-    assert without_states(INKLING._replace(config=config)).draft_layers == 0
+    assert without_states(INKLING._replace(config=Config(config))).draft_layers == 0
 
 
 @pytest.mark.parametrize(
