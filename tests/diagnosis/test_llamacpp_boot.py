@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture.families import PleConv
 from hybridcalc.bootlog.boots import merged
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import scan
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis import Question, diagnose
-from hybridcalc.diagnosis.llamacpp_models import caches, fitting, states
+from hybridcalc.diagnosis.llamacpp_models import caches, fitting, state_bytes, states
 from hybridcalc.diagnosis.view import printed_picture
 
 RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
@@ -402,3 +403,9 @@ def test_no_more_run_than_there_are_states() -> None:
 def test_cells_that_no_line_prints_are_said_to_lack() -> None:
     [found] = answers("llama_kv_cache: CUDA0 KV buffer size = 512.00 MiB\n", workload=Workload.at(4096))
     assert "how many requests of 4,096 tokens fit is not known: no line prints the KV cells" in found.meaning
+
+
+@pytest.mark.parametrize(("ple", "more"), [(None, 0), (PleConv(2, 768, 3), 4 * 2 * 768 * 3)])
+def test_a_state_has_the_columns_of_embeddings_beside_it(ple: PleConv | None, more: int) -> None:
+    """149.62 MiB of Qwen3.5-27B, and fp32 columns of 2 layers."""
+    assert state_bytes(load_model("qwen3.5-27b")._replace(ple_conv=ple)) == 156_893_184 + more

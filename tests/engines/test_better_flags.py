@@ -97,6 +97,7 @@ def test_a_little_more_of_the_memory_up_to_a_bound(
         assert (one.risk, one.after, one.why) == ("memory", 11, f"{asked[0][0]:g} of 100")
         assert asked == [(float(suggested.split()[1]) if suggested else 0, 2.0)]
     assert larger_share(planned(), "share_of", 0.9, 0.96, serve, 11, lambda larger, whole: "") == []
+    assert larger_share(planned(), "share_of", 0.5, 0.52, serve, 10, lambda larger, whole: "")
 
 
 def test_the_eight_of_most_gain_are_kept() -> None:
