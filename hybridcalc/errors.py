@@ -4,7 +4,7 @@ The command line prints ``error: <message>`` and, when there is one, the fix on 
 (the input is at fault) or 1 (the question is understood and the answer is no).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 
@@ -66,10 +66,54 @@ class WriteAll(str):
     sets: str
     more: str
 
-    def __new__(cls, flags: str, more: str) -> "WriteAll":
+    def __new__(cls, flags: str, more: str = "") -> "WriteAll":
         """The fix as it is said."""
         fix = str.__new__(cls, f"write {flags}{more}")
         fix.sets, fix.more = flags, more
+        return fix
+
+
+class OneOf(str):
+    """A fix that is any one of ``values`` of ``flag``."""
+
+    __slots__ = ("flag", "values")
+
+    flag: str
+    values: tuple[str, ...]
+
+    def __new__(cls, said: str, flag: str, values: Iterable[object]) -> "OneOf":
+        """The fix as it is ``said``."""
+        fix = str.__new__(cls, said)
+        fix.flag, fix.values = flag, tuple(map(str, values))
+        return fix
+
+
+class Drop(str):
+    """A fix that leaves flags out (``flags``, as a launch has them), all of them together."""
+
+    __slots__ = ("flags",)
+
+    flags: tuple[str, ...]
+
+    def __new__(cls, *flags: str) -> "Drop":
+        """The fix as it is said."""
+        said = f"{', '.join(flags[:-1])} and {flags[-1]}" if len(flags) > 1 else flags[0]
+        fix = str.__new__(cls, f"drop {said}")
+        fix.flags = flags
+        return fix
+
+
+class Either(str):
+    """A fix that is any one of ``ways``, each a fix."""
+
+    __slots__ = ("ways",)
+
+    ways: tuple[str, ...]
+
+    def __new__(cls, *ways: str) -> "Either":
+        """The fix as it is said."""
+        fix = str.__new__(cls, ", or ".join(ways))
+        fix.ways = ways
         return fix
 
 
@@ -84,11 +128,13 @@ def fix_with(fix: str, told: str) -> str:
     return f"{fix.removesuffix(more)}{told}{more}"
 
 
-def write_one_of(flag: str, values: Sequence[object], more: str = "") -> str:
-    """A fix that is one of several values of a flag, and ``more`` that are not listed; empty for none."""
+def write_one_of(flag: str, values: Sequence[object], more: str = "", *, behind: str = "") -> str:
+    """A fix that is one of several values of a flag, and ``more`` that are not listed; empty for none. ``behind`` is
+    said behind it.
+    """
     *others, last = [*map(str, values), *([more] if more else [])] or [""]
     listed = f"{', '.join(others)} or {last}" if others else last
-    return f"write {flag} {listed}" if last else ""
+    return OneOf(f"write {flag} {listed}{behind}", flag, values) if last else ""
 
 
 def with_release(release: str) -> str:

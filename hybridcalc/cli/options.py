@@ -41,8 +41,9 @@ def spelt_for(engine: Engine, words: Sequence[str]) -> list[str]:
         name, equals, value = word.partition("=")
         field = RANK_SPELLINGS.get(name, "")
         flag = table.by_field.get(engine.renamed.get(field, field))
-        own = flag is not None and name not in table.by_spelling
-        spelt.append(flag.spellings[0] + equals + value if flag is not None and own else word)
+        if flag is not None and name not in table.by_spelling:
+            word = (name[1:] if name[1:] in flag.spellings else flag.spellings[0]) + equals + value
+        spelt.append(word)
     return spelt
 
 

@@ -190,7 +190,7 @@ def planned(
             answer.wider = partial(_wider, question, model, asked.args, work)
         return Side(flags, asked, model, answer)
     except Refusal as refusal:
-        untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal)
+        untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal, question.known.gpu)
         return Side(flags, asked, model, untyped or refusal)
 
 

@@ -165,4 +165,4 @@ def _left(engine: Engine, model: "Architecture | None", args: Any, known: Memory
         return engine.memory(model, args, known)
     except Refusal as refusal:
         gpus = engine.shared_gpus(engine.arguments(), {"gpu": known.gpu, "share": shared})
-        raise (engine.not_shared(model, args, gpus, refusal) or refusal) from None
+        raise (engine.not_shared(model, args, gpus, refusal, known.gpu) or refusal) from None

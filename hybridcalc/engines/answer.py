@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import ENGINES, loaded
-from hybridcalc.engines.spelling import in_names
+from hybridcalc.engines.spelling import Spelt, in_names, names_of
 from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import LENGTH, PREFIX, WANTED, Finding, Rule, Suggestion, find
 
@@ -105,16 +105,17 @@ class Shown:
         known = (self.of_words, self.rest.undecided, *(part.findings for part in self.rest.parts))
         found: Iterable[Finding] = find(ENGINES[self.engine].rules(), self, known)
         found = found if self.rest.exact else (_over_memory(self.engine, self, finding) for finding in found)
-        return tuple(in_names(finding, self._spelt) for finding in found)
+        return tuple(in_names(finding, *self._names) for finding in found)
 
     @cached_property
     def suggestions(self) -> "tuple[Suggestion, ...]":
         """Flags that serve the workload better, the most gain first."""
         found: Iterable[Suggestion] = ENGINES[self.engine].part("suggest").suggest(self)
-        return tuple(in_names(suggestion, self._spelt) for suggestion in found)
+        return tuple(in_names(suggestion, *self._names) for suggestion in found)
 
-    def _spelt(self, text: str) -> str:
-        return ENGINES[self.engine].spelt(text, cast(Any, self).args.engine_version)
+    @property
+    def _names(self) -> tuple[Spelt, Spelt]:
+        return names_of(ENGINES[self.engine], cast(Any, self).args)
 
     def __repr__(self) -> str:
         said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
@@ -316,10 +317,10 @@ class Decided(NamedTuple):
 
 
 def decide(
-    rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload, spelt: Callable[[str], str] = str
+    rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload, names: tuple[Spelt, Spelt] = (str, str)
 ) -> Decided:
     """The refusals and traps that hold whatever the memory. ``unsized`` runs the start-up and raises its Refusal;
-    ``spelt`` names flags as the release does.
+    ``names`` says flags as the release and the launch do.
 
     Raises InputError for what makes no sense.
     """
@@ -327,7 +328,7 @@ def decide(
         plan = unsized()
     except Refusal as refusal:  # it does not start: no rule is asked of it
         return Decided(
-            tuple(in_names(Finding.of(each), spelt) for each in (refusal, *refusal.beside)), (), refused=True
+            tuple(in_names(Finding.of(each), *names) for each in (refusal, *refusal.beside)), (), refused=True
         )
     figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
     known = {figure for figure, has in figures if has}
@@ -339,4 +340,4 @@ def decide(
             waiting.append((rule.id, missing))
         elif needs is not None and rule.check is not None:
             findings += [Finding.made(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
-    return Decided(tuple(in_names(finding, spelt) for finding in findings), tuple(sorted(waiting)))
+    return Decided(tuple(in_names(finding, *names) for finding in findings), tuple(sorted(waiting)))

@@ -170,9 +170,9 @@ class Bounds:
         return import_module("hybridcalc.shell.flags")
 
 
-READ_FROM = ("command_line", "uncounted")
+READ_FROM = ("command_line", "uncounted", "names")
 """What is kept of the words that arguments were read from, and is no argument."""
-ELSEWHERE = ("env", "engine_version", "uncounted")
+ELSEWHERE = ("env", "engine_version", "uncounted", "names")
 """Arguments that no flag sets."""
 
 

@@ -72,7 +72,7 @@ def plan(
     except MemoryUnknown as error:
         raise MemoryUnknown(_in_python(error.message), figures=error.figures, fix=_in_python(error.fix)) from None
     except Refusal as refusal:
-        raise (served.not_shared(model, args, shared, refusal) or refusal) from None
+        raise (served.not_shared(model, args, shared, refusal, known.gpu) or refusal) from None
 
 
 def weights(

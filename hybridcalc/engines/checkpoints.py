@@ -140,6 +140,16 @@ def kv_cache_said(model: Architecture, *, modelopt: bool = False) -> str | None:
     return kv_cache_format({"quantization_config": listed.get("quantization")}, modelopt=modelopt)
 
 
+def mixed_precision(model: Architecture, quantization: str | None) -> bool:
+    """Whether ModelOpt quantised the layers of a checkpoint each in its own way."""
+    given = model.config.get("quantization_config") if model.config is not None else None
+    if quantization == "modelopt_mixed" or not isinstance(given, Mapping):
+        return quantization == "modelopt_mixed"
+    inner = given.get("quantization", given)
+    algorithm = str(inner.get("quant_algo") or "").upper() if isinstance(inner, Mapping) else ""
+    return algorithm == "MIXED_PRECISION" and str(given.get("quant_method") or "").lower().startswith("modelopt")
+
+
 def kv_cache_open(title: str, dtype: str) -> str:
     """That --kv-cache-dtype auto was taken for ``dtype`` although a checkpoint of a quantised name may say other KV."""
     taken = f"--kv-cache-dtype auto is taken for {dtype}"

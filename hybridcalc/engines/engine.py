@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hybridcalc.engines import ENGINES, loaded, offered
-from hybridcalc.engines.spelling import in_release_names, respelled, rows_of
+from hybridcalc.engines.spelling import in_release_names, names_of, respelled, rows_of
 from hybridcalc.errors import InputError, Refusal
 
 if TYPE_CHECKING:
@@ -204,11 +204,11 @@ class Engine:
         takes = f"{self.tp_flag} {each} takes {each * parts}"
         return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; {takes}"
 
-    def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
-        """What to say where ranks that nobody typed do not divide the model; None where it is nothing of them."""
+    def not_shared(self, model: "Architecture", args: Any, *of: Any) -> Refusal | None:
+        """What to say where ranks that nobody typed do not divide the model (ranks.py); None for nothing of them."""
         from hybridcalc.engines.ranks import not_shared
 
-        return not_shared(self, model, args, gpus, stopped)
+        return not_shared(self, model, args, *of)
 
     def changed(self, args: Any, flags: str) -> Any:
         """The arguments with what the flags of a suggestion set; variables stand in front of them."""
@@ -217,7 +217,9 @@ class Engine:
         words = split_command(flags)
         env = dict(word.split("=", 1) for word in words if not word.startswith("-") and "=" in word)
         typed = self.read([word for word in words if word.startswith("-") or "=" not in word], env, unknown=[])[1]
-        return replace(args, **typed.given() | {"env": {**args.env, **env}})
+        found = (self.flags.known(word.partition("=")[0]) for word in words if word.startswith("-"))
+        named = {flag.field: getattr(typed, flag.field) for flag in found if flag and hasattr(typed, flag.field)}
+        return replace(args, **named | typed.given() | {"env": {**args.env, **env}})
 
     def check_memory(self, known: "Memory") -> None:
         """Raise InputError for figures of which one would be ignored."""
@@ -316,7 +318,7 @@ class Engine:
             self.check_ranks(model, args)  # in the order of `plan`
             return found
 
-        return decide(self.rules(), unsized, workload, partial(self.spelt, version=args.engine_version))
+        return decide(self.rules(), unsized, workload, names_of(self, args))
 
     def release_with(self, model: "Architecture") -> str:
         """The newest release that is known to have the model's class; empty where none is."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hybridcalc.architecture import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart
+from hybridcalc.engines.spelling import as_typed
 from hybridcalc.errors import (
     ConfigError,
     HybridcalcError,
     InputError,
     MemoryUnknown,
     NotModelled,
+    OneOf,
     Refusal,
     ShardingError,
     write_one_of,
@@ -26,6 +28,8 @@ from hybridcalc.units import GIB
 if TYPE_CHECKING:
     from hybridcalc.engines.weights import Weights
 
+SHARED_OUT = ("ep_size", "dp_size", "dcp_size", "decode_context_parallel_size")
+"""Arguments beside tensor parallelism that numbers of ranks must suit."""
 RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 RANKS_SHARED = (1, *RANKS_TRIED[:7])
 _WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
@@ -49,6 +53,10 @@ class SearchedEngine(Protocol):
     @property
     def indivisible(self) -> tuple[str, str]:
         """Stage and rule of a start-up whose ranks do not divide the model."""
+
+    @property
+    def flags(self) -> Any:
+        """The flags of its command line."""
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -86,7 +94,8 @@ def weights(engine: SearchedEngine, model: Architecture, args: Any, *, mended: b
         if not mended:
             raise
         error.of_model = True
-        error.fix = "; or ".join(filter(None, (ranks_that_do(engine, model, args), error.fix)))
+        ways = [way for way in (ranks_that_do(engine, model, args), error.fix) if way]
+        error.fix = ways[0] if len(ways) == 1 else "; or ".join(ways)
         raise
 
 
@@ -188,17 +197,34 @@ def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
     return (*decided, *sorted(args.env.items()))
 
 
-def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
-    """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
-    return write_one_of(engine.tp_flag, fitting_ranks(engine, model, args, (1, *RANKS_TRIED)))
+def ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any, card: Any = None) -> str:
+    """The tensor-parallel sizes that divide the model, on the GPUs that there are where their number is known (of
+    ``card``), with all other arguments as they are; where none does, without the flag that shares something else out.
+    Empty for none.
+    """
+    tried = (1, *RANKS_TRIED)
+    fitting = fitting_ranks(engine, model, args, tried, card)
+    if fitting:
+        return write_one_of(engine.tp_flag, fitting)
+    given = tuple(name for name in SHARED_OUT if name in args.given())
+    for names in (*((name,) for name in given), given):
+        fitting = fitting_ranks(
+            engine, model, args.changed(**{name: args.defaults[name][1] for name in names}), tried, card
+        )
+        if fitting:
+            left_out = " and ".join(engine.flags.by_field[name].spellings[0] for name in names)
+            return write_one_of(engine.tp_flag, fitting, behind=f" without {left_out}")
+    return ""
 
 
-def fitting_ranks(engine: SearchedEngine, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:
-    """Those of the tensor-parallel sizes that divide states, heads and weights."""
+def fitting_ranks(
+    engine: SearchedEngine, model: Architecture, args: Any, tried: Sequence[int], card: Any = None
+) -> list[str]:
+    """Those of the tensor-parallel sizes that divide states, heads and weights, on the GPUs of ``card``."""
     fitting = []
     for ranks in tried:
-        asked = engine.with_options(args, {"tp_size": ranks})
         with suppress(HybridcalcError):
+            asked = engine.with_options(args, {"tp_size": ranks, "gpu": card})
             with suppress(InputError):  # a model that is not planned has weights all the same
                 engine.prepare(model, asked)
             engine.check_heads(model, asked)
@@ -253,17 +279,22 @@ def given_elsewhere(
     return known._replace(weights=None, weighed=lambda: moved)
 
 
-def not_shared(engine: SearchedEngine, model: Architecture, args: Any, gpus: int, stopped: Exception) -> Refusal | None:
+def not_shared(
+    engine: SearchedEngine, model: Architecture, args: Any, gpus: int, stopped: Exception, card: Any = None
+) -> Refusal | None:
     """What to say where ranks do not divide the model: of those that nobody typed (``gpus``), which numbers of GPUs do,
-    of others the ranks that do, where a part of the model alone was asked. None where something else stopped the start.
+    of others the ranks that do, on the GPUs of ``card``. None where something else stopped the start.
     """
     stage, rule = engine.indivisible
     if not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
         return None
     if not gpus:
         found = stopped if isinstance(stopped, ShardingError) else stopped.__context__
-        if isinstance(stopped, HybridcalcError) and isinstance(found, ShardingError) and not found.of_model:
-            stopped.fix = ranks_that_do(engine, model, args) or stopped.fix
+        if not isinstance(stopped, HybridcalcError):
+            return None
+        if isinstance(stopped.fix, OneOf) or (isinstance(found, ShardingError) and not found.of_model):
+            fix = ranks_that_do(engine, model, args, card) or stopped.fix
+            stopped.fix = as_typed(engine, args, fix)
         return None
     fitting = fitting_ranks(engine, model, args, RANKS_SHARED)
     reason = f"{gpus} GPUs do not share {model.name}"

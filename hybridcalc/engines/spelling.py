@@ -5,11 +5,11 @@ Everything here says flags as the newest release calls them. What is said or wri
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial, wraps
 from typing import Any, NamedTuple, TypeVar
 
-from hybridcalc.errors import InputError, MisspeltFlag, Refusal, Write, WriteAll, with_release
+from hybridcalc.errors import Drop, Either, InputError, MisspeltFlag, OneOf, Refusal, Write, WriteAll, with_release
 from hybridcalc.findings import Finding, Suggestion
 from hybridcalc.units import is_later
 
@@ -62,11 +62,17 @@ def _names(rows: Rows, version: str) -> dict[str, str]:
     return to_old | {row.old: row.new for row in rows if row.has_new(version) and row.old and not row.has_old(version)}
 
 
-def respelled(text: str, rows: Rows, version: str) -> str:
-    """The text with each flag under the name that the release has; a fix that is flags stays one."""
+def respelled(text: str, rows: Rows, version: str, typed: Mapping[str, str] | None = None) -> str:
+    """The text with each flag under the name that the release has, or under that which was ``typed`` for it; a fix that
+    is flags stays one.
+    """
     names = _names(rows, version)
-    if not names or not any(name in text for name in names):
-        return text
+    if typed:
+        names = {**names, **typed}
+    return _in_names(text, names) if names and any(name in text for name in names) else text
+
+
+def _in_names(text: str, names: Mapping[str, str]) -> str:
 
     def own(found: re.Match[str]) -> str:
         return names.get(found[0], found[0])
@@ -75,7 +81,22 @@ def respelled(text: str, rows: Rows, version: str) -> str:
         return Write(_FLAG.sub(own, text.flag), text.value, _FLAG.sub(own, text.more))
     if isinstance(text, WriteAll):
         return WriteAll(_FLAG.sub(own, text.sets), _FLAG.sub(own, text.more))
+    if isinstance(text, Drop):
+        return Drop(*(_FLAG.sub(own, flag) for flag in text.flags))
+    if isinstance(text, OneOf):
+        return OneOf(_FLAG.sub(own, str(text)), _FLAG.sub(own, text.flag), text.values)
+    if isinstance(text, Either):
+        return Either(*(_in_names(way, names) for way in text.ways))
     return _FLAG.sub(own, text)
+
+
+def as_typed(engine: Any, args: Any, text: str) -> str:
+    """The text with flags as they were typed, else under the names that the release has."""
+    rows = rows_of(engine)
+    retired = {name for row in rows for name in (row.old, row.new)}
+    typed = {name: own for name, own in getattr(args, "names", ()) if name not in retired}
+    typed["--tp"] = typed.get(engine.tp_flag, engine.tp_flag)
+    return respelled(text, rows, args.engine_version or engine.newest, typed)
 
 
 UNKNOWN_FLAG = "HC071"
@@ -84,18 +105,30 @@ UNKNOWN_FLAG = "HC071"
 Said = TypeVar("Said", Finding, Suggestion, Refusal)
 
 
-def in_names(thing: Said, spelt: Callable[[str], str]) -> Said:
-    """A finding, a suggestion or a refusal in the names of a release (``spelt``)."""
+Spelt = Callable[[str], str]
+
+
+def names_of(engine: Any, args: Any) -> tuple[Spelt, Spelt]:
+    """How `in_names` says what is wrong and what to write of arguments."""
+    return partial(engine.spelt, version=args.engine_version), partial(as_typed, engine, args)
+
+
+def in_names(thing: Said, spelt: Spelt, fixed: Spelt | None = None) -> Said:
+    """A finding, a suggestion or a refusal in the names of a release (``spelt``), what to write in those of a launch
+    (``fixed``) where they are known: what is found keeps its words, by which it is known again.
+    """
+    fixed = fixed or spelt
     if isinstance(thing, Finding):
         if thing.rule == UNKNOWN_FLAG:
             return thing
-        mend = None if thing.mend is None else (spelt(thing.mend[0]), thing.mend[1])
-        said = {name: spelt(getattr(thing, name)) for name in ("message", "fix", "flag", "sets")}
+        mend = None if thing.mend is None else (fixed(thing.mend[0]), thing.mend[1])
+        said = {name: spelt(getattr(thing, name)) for name in ("message", "flag")}
+        said |= {name: fixed(getattr(thing, name)) for name in ("fix", "sets")}
         return thing._replace(**said, mend=mend)
     if isinstance(thing, Suggestion):
-        return thing._replace(flags=spelt(thing.flags), why=spelt(thing.why))
-    thing.message, thing.reason, thing.fix = spelt(thing.message), spelt(thing.reason), spelt(thing.fix)
-    thing.beside = tuple(in_names(each, spelt) for each in thing.beside)
+        return thing._replace(flags=fixed(thing.flags), why=spelt(thing.why))
+    thing.message, thing.reason, thing.fix = spelt(thing.message), spelt(thing.reason), fixed(thing.fix)
+    thing.beside = tuple(in_names(each, spelt, fixed) for each in thing.beside)
     return thing
 
 
@@ -111,7 +144,7 @@ def in_release_names(method: Method[Result]) -> Method[Result]:
         try:
             return method(self, model, args, *more, **also)
         except Refusal as refusal:
-            in_names(refusal, partial(self.spelt, version=args.engine_version))
+            in_names(refusal, *names_of(self, args))
             raise
 
     return named

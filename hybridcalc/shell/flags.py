@@ -189,6 +189,14 @@ class FlagTable:
                 kept.append(word)
         return kept
 
+    def named(self, words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """For flags of several names that stand in the words: each other name, and the one that was typed."""
+        typed = [word.partition("=")[0] for word in words if word.startswith("-")]
+        found = [(name, self.by_spelling.get(self.spelling(name))) for name in typed]
+        return tuple(
+            (other, name) for name, flag in found for other in (flag.spellings if flag else ()) if other != name
+        )
+
     def known(self, typed: str) -> Flag | None:
         """The flag a plan needs under a spelling or an unambiguous abbreviation of it; None for any other name."""
         name = self.spelling(typed.partition(".")[0])

@@ -150,7 +150,7 @@ REFUSED = {
     "no_buffer under overlap": (
         "Qwen3NextForCausalLM", {"mamba_radix_cache_strategy": "no_buffer"},
         "no_buffer does not run under the overlap scheduler",
-        "add --disable-overlap-schedule, or leave the strategy at auto",
+        "write --disable-overlap-schedule, or drop --mamba-radix-cache-strategy",
     ),
     "no_buffer with pages": (
         "Qwen3NextForCausalLM",
@@ -166,27 +166,27 @@ REFUSED = {
             "mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True,
             "attention_backend": "trtllm_mha",
         },
-        "no_buffer does not run with --attention-backend trtllm_mha", "use triton",
+        "no_buffer does not run with --attention-backend trtllm_mha", "write --attention-backend triton",
     ),
     "extra_buffer where there is none": (
         "Lfm2ForCausalLM", {"mamba_radix_cache_strategy": "extra_buffer"},
-        "extra_buffer is not supported for Lfm2ForCausalLM here", "use no_buffer",
+        "extra_buffer is not supported for Lfm2ForCausalLM here", "drop --mamba-radix-cache-strategy",
     ),
     "extra_buffer without a radix cache of states": (
         "Mamba2ForCausalLM", {"mamba_radix_cache_strategy": "extra_buffer"},
         "extra_buffer keeps states of a radix cache, which SGLang has not for Mamba2ForCausalLM",
-        "leave --mamba-radix-cache-strategy at auto",
+        "drop --mamba-radix-cache-strategy",
     ),
     "lazy without overlap": (
         "Qwen3NextForCausalLM",
         {"mamba_radix_cache_strategy": "extra_buffer_lazy", "disable_overlap_schedule": True},
         "extra_buffer_lazy needs the overlap scheduler",
-        "drop --disable-overlap-schedule, or use --mamba-radix-cache-strategy extra_buffer",
+        "drop --disable-overlap-schedule, or write --mamba-radix-cache-strategy extra_buffer",
     ),
     "lazy on a disaggregated server": (
         "Qwen3NextForCausalLM",
         {"mamba_radix_cache_strategy": "extra_buffer_lazy", "disaggregation_mode": "prefill"},
-        "extra_buffer_lazy does not run on disaggregated servers", "use --mamba-radix-cache-strategy extra_buffer",
+        "extra_buffer_lazy does not run on disaggregated servers", "write --mamba-radix-cache-strategy extra_buffer",
     ),
     "a track interval below the draft": (
         "Qwen3NextForCausalLM",
@@ -201,12 +201,12 @@ REFUSED = {
     "a page beside the chunk": (
         "Qwen3NextForCausalLM", {"page_size": 48, "mamba_track_interval": 96},
         "--page-size 48 neither divides the kernel's chunk of 64 tokens nor is a multiple of it",
-        "write --page-size 64",
+        "drop --page-size",
     ),
     "a draft tree under ReplaySSM": (
         "Qwen3NextForCausalLM",
         {"speculative_algorithm": "EAGLE", "speculative_eagle_topk": 4, "enable_linear_replayssm_spec": True},
-        "ReplaySSM verification needs a linear draft chain, not topk 4", "use --speculative-eagle-topk 1",
+        "ReplaySSM verification needs a linear draft chain, not topk 4", "write --speculative-eagle-topk 1",
     ),
     "lazy with speculation in 0.5.16": (
         "Qwen3NextForCausalLM",
@@ -214,7 +214,7 @@ REFUSED = {
             "mamba_radix_cache_strategy": "extra_buffer_lazy", "speculative_algorithm": "EAGLE",
             "speculative_num_draft_tokens": 4, "engine_version": "0.5.16",
         },
-        "SGLang 0.5.16 refuses extra_buffer_lazy with speculation", "use --mamba-radix-cache-strategy extra_buffer",
+        "SGLang 0.5.16 refuses extra_buffer_lazy with speculation", "write --mamba-radix-cache-strategy extra_buffer",
     ),
 }  # fmt: skip
 

@@ -82,6 +82,7 @@ OUTSIDE = {"context_parallel_groups": ("0.20.0", "0.26.0"), "kda_context_paralle
 VALUES = {
     "checkpoints",
     "flashinfer_draft_graphs",
+    "mixed_from",
     "latent_triton_draft_graphs",
     "runner_v2_lacks",
     "replay_buffer_most",

@@ -128,6 +128,7 @@ class ServerArgs(Arguments):
     gpu_memory_mib: int | None = None
     gpu_capability: str | None = None
     uncounted: tuple[str, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
 
     @property
     def attn_dp_size(self) -> int:

@@ -307,7 +307,8 @@ def from_words(
     if "" in given:
         given.setdefault(FLAGS[0].spellings[0], given.pop(""))
     fields = _fields(given)
-    return fields.pop("model_path", None), ServerArgs(**fields, env=env, uncounted=among(words, UNCOUNTED))
+    fields |= {"env": env, "uncounted": among(words, UNCOUNTED), "names": TABLE.named(words)}
+    return fields.pop("model_path", None), ServerArgs(**fields)
 
 
 TABLE = FlagTable("SGLang", FLAGS, OTHER_FLAGS, FLAG_FILES, read_tokens=_tokens, multiples="8k is 8,000, 8Ki is 8,192")

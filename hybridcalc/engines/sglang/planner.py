@@ -38,18 +38,11 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
     solve_state_pool_early,
 )
-from hybridcalc.engines.sglang.refusals import (
-    Unbuildable,
-    check_index,
-    check_kernels,
-    check_release,
-    shapes,
-    unbuildable,
-)
+from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, check_release, shapes, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, context_length, family_rule, replayed, replayssm_active
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
-from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
+from hybridcalc.engines.sglang.strategy import Choice, judged_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import Slots
 from hybridcalc.units import GIB
@@ -174,8 +167,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     try:
         if args.max_running_requests is None and args.speculative:
             outputs["max_running_requests_defaulted"] = request_limit(args)
-        choice = choose_strategy(model, typed, rules)
-        check_kernels(model, typed, args, rules)
+        choice = judged_strategy(model, typed, args, rules)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
         slot = NO_STATE if model.state is None else shapes(model, args)
     except Refusal as refusal:

@@ -10,13 +10,14 @@ mem_cache/memory_pool.py (0.5.23; what a release lacks: 0.5.9 to 0.5.23).
 
 from typing import NamedTuple
 
-from hybridcalc.architecture import Architecture, LatentKV
+from hybridcalc.architecture import Architecture, LatentKV, uneven_heads
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
+from hybridcalc.engines.sglang.mend import drop_drafts
 from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet
 from hybridcalc.engines.sglang.served import check_served, data_parallel_attention
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
-from hybridcalc.errors import Refusal, ShardingError, Write, with_release
+from hybridcalc.errors import Drop, Either, OneOf, Refusal, ShardingError, Write, WriteAll, with_release, write_one_of
 from hybridcalc.formulas import Strategy
 from hybridcalc.units import is_later, rounded_up
 
@@ -25,6 +26,7 @@ FIXED_CHUNKS = {
     "ZayaForCausalLM": 1, "InklingForConditionalGeneration": 64,
 }  # fmt: skip
 DEFAULT_CHUNK = 64
+AUTOMATIC, BUFFERED = Drop("--mamba-radix-cache-strategy"), Write("--mamba-radix-cache-strategy", "extra_buffer")
 UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
 NGRAM_BRANCHES, NGRAM_PAGES, TREE_PAGES = 10, ("flashinfer",), ("flashinfer", "fa3", "triton")
 """Branches of NGRAM drafts, and the backends that verify trees of drafts on pages of several tokens."""
@@ -55,7 +57,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
             return Unbuildable(
                 "HC006",
                 f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
-                "drop --enable-linear-replayssm-spec",
+                Drop("--enable-linear-replayssm-spec"),
             )
         if replay_active:
             from hybridcalc.engines.sglang.pools import ring_problem
@@ -65,7 +67,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
                 return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
     if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
         return Unbuildable(
-            "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
+            "HC007", "int8 checkpoints do not hold per-layer-embedding states", Drop("--enable-int8-mamba-checkpoint")
         )
     windows = {window.rows for window in model.state.shapes(1).conv} if model.state is not None else set[int]()
     overlap = rules.one_window_length and keeps_drafts(args, rules) and not dense_windows(model, args, rules)
@@ -73,7 +75,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
         return Unbuildable(
             "HC026",
             f"draft windows of {model.architecture} are not all of one length, and cannot overlap in a linear chain",
-            "drop --speculative-algorithm",
+            drop_drafts(args),
         )
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and args.tokens_per_page // (index_page(indexer, rules) // DSA_PAGE) != DSA_PAGE:
@@ -91,7 +93,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
         return Unbuildable(
             "HC004",
             f"compressed index keys need pages of a multiple of {compressed.ratio} tokens, not {args.tokens_per_page}",
-            f"write --page-size {DSA_PAGE}",
+            Write("--page-size", DSA_PAGE),
             states_built=True,
         )
     return None
@@ -102,7 +104,11 @@ def shapes(model: Architecture, args: ServerArgs) -> StateSlot:
     try:
         return state_slot(model, args)
     except ShardingError as error:
-        raise Refusal(error.message, stage="shapes", rule="HC009", fix=error.fix) from error
+        fix = error.fix
+        if isinstance(fix, OneOf) and args.attn_dp_size == 1:
+            heads = [at for at in fix.values if not uneven_heads(model.attention, model.num_attention_heads, int(at))]
+            fix = write_one_of(fix.flag, heads)
+        raise Refusal(error.message, stage="shapes", rule="HC009", fix=fix) from error
 
 
 def undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
@@ -119,7 +125,7 @@ def check_index(model: Architecture, args: ServerArgs) -> None:
     index = getattr(model.attention, "compressed", None)
     if index is None:
         if args.qsa_indexer_dtype == "fp8_e4m3":
-            raise refused("HC028", "there are no compressed index keys to keep in fp8", "drop --qsa-indexer-dtype")
+            raise refused("HC028", "there are no compressed index keys to keep in fp8", Drop("--qsa-indexer-dtype"))
         return
     problems = {
         f"{index.heads} index KV heads, not 1": index.heads != 1,
@@ -143,17 +149,16 @@ def check_pools(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
 def check_no_buffer(overlap: bool, args: ServerArgs) -> None:
     """Raise Refusal for what no_buffer does not run with."""
     if args.tokens_per_page != 1:
-        raise refused("HC004", f"no_buffer needs --page-size 1, not {args.tokens_per_page}", "drop --page-size")
+        raise refused("HC004", f"no_buffer needs --page-size 1, not {args.tokens_per_page}", Drop("--page-size"))
     if overlap:
         raise refused(
             "HC003",
             "no_buffer does not run under the overlap scheduler",
-            "add --disable-overlap-schedule, or leave the strategy at auto",
+            Either(WriteAll("--disable-overlap-schedule"), AUTOMATIC),
         )
     if args.attention_backend == "trtllm_mha":
-        raise refused(
-            "HC003", "no_buffer does not run with --attention-backend trtllm_mha", "use triton", "--attention-backend"
-        )
+        reason = "no_buffer does not run with --attention-backend trtllm_mha"
+        raise refused("HC003", reason, Write("--attention-backend", "triton"), "--attention-backend")
 
 
 def check_extra_buffer(
@@ -161,29 +166,21 @@ def check_extra_buffer(
 ) -> None:
     """Raise Refusal for what extra buffers do not run with: the engine's checks, in its order."""
     if not supported:
-        raise refused("HC003", f"{strategy.value} is not supported for {model.architecture} here", "use no_buffer")
+        raise refused("HC003", f"{strategy.value} is not supported for {model.architecture} here", AUTOMATIC)
     if args.platform not in rules.extra_buffer_platforms:
-        raise refused("HC003", f"{strategy.value} does not run on {args.platform}", "use no_buffer")
+        raise refused("HC003", f"{strategy.value} does not run on {args.platform}", AUTOMATIC)
     lazy, page, interval = strategy is Strategy.EXTRA_BUFFER_LAZY, args.tokens_per_page, args.mamba_track_interval
     if lazy and args.disaggregation_mode != "null" and rules.lazy_refused_under_disaggregation:
-        raise refused(
-            "HC003",
-            "extra_buffer_lazy does not run on disaggregated servers",
-            "use --mamba-radix-cache-strategy extra_buffer",
-        )
+        raise refused("HC003", "extra_buffer_lazy does not run on disaggregated servers", BUFFERED)
     if lazy and args.speculative_num_draft_tokens is not None and not rules.lazy_with_speculation:
         raise Refusal(
             f"SGLang {rules.version} refuses extra_buffer_lazy with speculation",
             stage="arguments",
             rule="HC003",
-            fix="use --mamba-radix-cache-strategy extra_buffer",
+            fix=BUFFERED,
         )
     if lazy and args.speculative_algorithm == "DFLASH" and not rules.lazy_with_dflash:
-        raise refused(
-            "HC003",
-            f"SGLang {rules.version} refuses extra_buffer_lazy with DFLASH drafts",
-            "use --mamba-radix-cache-strategy extra_buffer",
-        )
+        raise refused("HC003", f"SGLang {rules.version} refuses extra_buffer_lazy with DFLASH drafts", BUFFERED)
     if interval < args.draft_tokens:
         raise refused(
             "HC005",
@@ -221,11 +218,11 @@ def check_early_buffers(
             raise refused(
                 "HC003",
                 f"SGLang {rules.version} caches no prefixes beside drafts under no_buffer",
-                "use --mamba-radix-cache-strategy extra_buffer, or add --disable-radix-cache",
+                Either(BUFFERED, WriteAll("--disable-radix-cache")),
             )
         return
     if supported and not cached and rules.buffers_need_radix_cache:
-        raise refused("HC003", "extra buffers keep states of the radix cache, which is off", "use no_buffer")
+        raise refused("HC003", "extra buffers keep states of the radix cache, which is off", AUTOMATIC)
     check_extra_buffer(strategy, model, args, rules, supported)
 
 
@@ -236,7 +233,7 @@ def check_kv_dtype(args: ServerArgs) -> None:
         raise refused(
             "HC025",
             "--kv-cache-dtype mxfp8 runs on Blackwell alone",
-            "use --kv-cache-dtype fp8_e4m3",
+            Write("--kv-cache-dtype", "fp8_e4m3"),
             "--kv-cache-dtype",
         )
 
@@ -270,7 +267,10 @@ def check_kernels(model: Architecture, typed: ServerArgs, args: ServerArgs, rule
     }
     problem = next((words for words, given in problems.items() if given), None)
     if problem is not None:
-        raise refused("HC025", problem, "leave --attention-backend out, or write --page-size 1 or another dtype")
+        drafts = drop_drafts(args) if args.speculative else ""
+        workers = Drop("--enable-dp-attention") if args.attn_dp_size > 1 and "data-parallel" in problem else ""
+        kernels = () if workers else (Drop("--attention-backend"), Write("--page-size", 1), Drop("--kv-cache-dtype"))
+        raise refused("HC025", problem, Either(*filter(None, (*kernels, workers, drafts))))
 
 
 def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> None:
@@ -282,21 +282,21 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     }
     beside = next((flag for flag, given in others.items() if given), None)
     if args.enable_int8_mamba_checkpoint and beside is not None:
-        raise refused("HC007", f"int8 checkpoints do not run with {beside}", "drop --enable-int8-mamba-checkpoint")
+        raise refused("HC007", f"int8 checkpoints do not run with {beside}", Drop("--enable-int8-mamba-checkpoint"))
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
         reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
-        raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+        raise refused("HC027", reason, Drop("--dcp-size"), "--dcp-size")
     if model.architecture.startswith("MiniCPMSALA") and data_parallel_attention(args, rules):
         reason = "MiniCPM does not run under data-parallel attention"
-        raise refused("HC025", reason, "drop --enable-dp-attention", "--enable-dp-attention")
+        raise refused("HC025", reason, Drop("--enable-dp-attention"), "--enable-dp-attention")
     if args.dcp_size > 1 and args.platform != "hip" and not rules.dcp_unlimited:
         if args.platform != "cuda":
             reason = f"SGLang {rules.version} runs no context parallelism on {args.platform}"
-            raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+            raise refused("HC027", reason, Drop("--dcp-size"), "--dcp-size")
         if args.speculative:
             reason = f"SGLang {rules.version} runs no drafts under context parallelism"
-            raise refused("HC027", reason, "drop --dcp-size or --speculative-algorithm", "--dcp-size")
+            raise refused("HC027", reason, Either(Drop("--dcp-size"), drop_drafts(args)), "--dcp-size")
     if not args.enable_unified_memory:
         return
     problems = {
@@ -314,7 +314,7 @@ def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> N
     }
     problem = next((words for words, given in problems.items() if given), None)
     if problem is not None:
-        raise refused("HC008", f"unified memory does not run {problem}", "drop --enable-unified-memory")
+        raise refused("HC008", f"unified memory does not run {problem}", Drop("--enable-unified-memory"))
 
 
 def refused(rule: str, reason: str, fix: str, flag: str = "") -> Refusal:
@@ -343,18 +343,18 @@ def check_since(args: ServerArgs, rules: RuleSet) -> None:
         if name in FLAGS_SINCE and (first is None or is_later(FLAGS_SINCE[name], rules.version)):
             first, said = FLAGS_SINCE[name], flag
         if first is not None and is_later(first, rules.version):
-            raise _lacks(rules, flag, said, f"yet: the first release that has it is {first}", first)
+            raise _lacks(rules, args, flag, said, f"yet: the first release that has it is {first}", first)
         last = VALUES_UNTIL.get((name, value)) if isinstance(value, str) else None
         if last is not None and is_later(rules.version, last):
-            raise _lacks(rules, flag, said, f"any more: the last release that has it is {last}", last)
+            raise _lacks(rules, args, flag, said, f"any more: the last release that has it is {last}", last)
 
 
-def _lacks(rules: RuleSet, flag: str, said: str, when: str, release: str) -> Refusal:
+def _lacks(rules: RuleSet, args: ServerArgs, flag: str, said: str, when: str, release: str) -> Refusal:
     return Refusal(
         f"SGLang {rules.version} has no {said} {when}",
         stage="arguments",
         rule="HC024",
-        fix=f"drop {flag}, or {with_release(release)}",
+        fix=Either(drop_drafts(args) if flag == "--speculative-algorithm" else Drop(flag), with_release(release)),
         flag=flag,
         release=release,
     )

@@ -32,16 +32,19 @@ from hybridcalc.architecture import Architecture, LatentKV
 from hybridcalc.engines.sglang import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.refusals import (
+    AUTOMATIC,
+    BUFFERED,
     caches_when_judged,
     check_companions,
     check_early_buffers,
     check_extra_buffer,
+    check_kernels,
     check_kv_dtype,
     check_no_buffer,
     refused,
 )
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.errors import IllegalCombination, Refusal
+from hybridcalc.errors import Drop, Either, IllegalCombination, Refusal, Write
 from hybridcalc.formulas import Slots, Strategy, slots_per_request
 
 INKLING_RATIO = 0.1
@@ -109,9 +112,40 @@ class Resolved(NamedTuple):
 
 def resolve_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Resolved:
     """Strategy and slots per request. Raises Refusal for what the engine does not start with."""
-    choice = choose_strategy(model, args, rules)
-    args = with_defaults(model, args, rules)
-    return Resolved(choice.strategy, choice.overlap, slots_of(choice, model, args, rules))
+
+    def resolved(args: ServerArgs) -> Resolved:
+        choice = choose_strategy(model, args, rules)
+        args = with_defaults(model, args, rules)
+        return Resolved(choice.strategy, choice.overlap, slots_of(choice, model, args, rules))
+
+    try:
+        return resolved(args)
+    except Refusal as refusal:
+        from hybridcalc.engines.sglang.mend import mended
+
+        raise mended(refusal, args, resolved) from None
+
+
+def judged_strategy(model: Architecture, typed: ServerArgs, args: ServerArgs, rules: RuleSet) -> Choice:
+    """Strategy and scheduler, of arguments as they are ``typed`` and settled, whose kernels run. Raises Refusal, with a
+    fix that would start where there is one.
+    """
+
+    def judged(typed: ServerArgs, args: ServerArgs) -> Choice:
+        choice = choose_strategy(model, typed, rules)
+        check_kernels(model, typed, args, rules)
+        return choice
+
+    def starts(changed: ServerArgs) -> Slots:
+        settled = with_defaults(model, changed, rules)
+        return slots_of(judged(changed, settled), model, settled, rules)
+
+    try:
+        return judged(typed, args)
+    except Refusal as refusal:
+        from hybridcalc.engines.sglang.mend import mended
+
+        raise mended(refusal, typed, starts) from None
 
 
 def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
@@ -144,9 +178,9 @@ def slots_of(resolved: Choice, model: Architecture, args: ServerArgs, rules: Rul
             strategy, overlap=resolved.overlap, skip_decode_lock=args.skip_decode_lock and rules.decode_lock_skip
         )
     except IllegalCombination as error:
-        fix = error.fix
+        fix: str = Either(Drop("--disable-overlap-schedule"), BUFFERED)
         if not args.disable_overlap_schedule:
-            fix = "use --mamba-radix-cache-strategy extra_buffer: pipeline stages run without overlap"
+            fix = Write(BUFFERED.flag, BUFFERED.value, ": pipeline stages run without overlap")
         raise Refusal(error.message, stage="ratio", rule="HC003", fix=fix) from None
     return Slots(slots.count, "; ".join([slots.reason, *resolved.why]))
 
@@ -169,7 +203,7 @@ def _choose(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
             raise refused(
                 "HC003",
                 f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",
-                "leave --mamba-radix-cache-strategy at auto",
+                AUTOMATIC,
             )
         return Choice(typed, args.overlap, ())
     supported = _supports_extra_buffer(model, args, rules)

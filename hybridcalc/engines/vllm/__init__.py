@@ -59,7 +59,8 @@ class EngineArgs(Arguments):
     ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
     None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
     ``speculative_config``, where that has one. What is None is the release's and the GPU's default. ``command_line``:
-    they were read from a launch line, whose choices may be fewer than what the engine's own class takes.
+    they were read from a launch line, whose choices may be fewer than what the engine's own class takes. ``names``:
+    other names of flags that were typed, each with the typed one.
     """
 
     engine: ClassVar[str] = "vllm"
@@ -118,6 +119,7 @@ class EngineArgs(Arguments):
     gpu_memory_gib: float | None = None
     draft_layers: int | None = None
     uncounted: tuple[str, ...] = field(default=(), compare=False)
+    names: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     command_line: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:

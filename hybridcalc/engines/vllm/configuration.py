@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.presets import plain
-from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs
-from hybridcalc.engines.vllm.families import ModelClass, family_rule, splits_vocabulary
+from hybridcalc.engines.vllm import AUTO_FIT, EngineArgs, layers
+from hybridcalc.engines.vllm.families import ModelClass, family_rule, undivided
 from hybridcalc.engines.vllm.layers import NEMOTRON, PACKED, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release, write_one_of
@@ -288,6 +288,7 @@ def check_configuration(
             "--enable-chunked-prefill",
         )
     _check_batch(model, args)
+    layers.check_mixed(model, args, rules)
     if args.use_replayssm:
         from hybridcalc.engines.vllm.replay import check_replayssm
 
@@ -394,9 +395,10 @@ def load(
             from hybridcalc.engines.vllm.experts import check_count
 
             check_count(model, args.tensor_parallel_size)
-    if not splits_vocabulary(model, args.tensor_parallel_size):
+    if undivided(model, args.tensor_parallel_size):
         raise Refusal(
-            f"tensor parallel size {args.tensor_parallel_size} does not divide the rows of the vocabulary",
+            f"tensor parallel size {args.tensor_parallel_size} does not divide the "
+            f"{undivided(model, args.tensor_parallel_size)}",
             stage="initialize_model",
             rule="HC050",
             fix=ranks_that_divide(model),
@@ -426,7 +428,7 @@ def ranks_that_divide(model: Architecture) -> str:
             _ = model.state is None or layer_state(model, EngineArgs(tensor_parallel_size=ranks))
         except ShardingError:
             return False
-        return (not heads or heads % ranks == 0) and splits_vocabulary(model, ranks)
+        return (not heads or heads % ranks == 0) and not undivided(model, ranks)
 
     fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
     return write_one_of("-tp", fitting)

@@ -253,6 +253,27 @@ def splits_vocabulary(model: Architecture, ranks: int) -> bool:
 
 
 CHANNELS, HEADS = "channels of the convolution", "heads of the state"
+NORMED = "BailingMoeV2_5"
+"""How classes begin whose linear layers norm heads in groups that ranks must divide."""
+
+
+def splits_norm_groups(model: Architecture, ranks: int) -> bool:
+    """Whether ``ranks`` divide the groups of a linear layer's norm, one where a config names none; no objection where
+    the config is not known. Source: vLLM model_executor/layers/mamba/linear/bailing_linear_attn.py (0.18.0: models/).
+    """
+    if not model.architecture.startswith(NORMED):
+        return True
+    from hybridcalc.architecture.weights import config_numbers
+
+    (groups,) = config_numbers(model, ("group_norm_size",))
+    return (groups or ranks if model.config is None else groups or 1) % ranks == 0
+
+
+def undivided(model: Architecture, ranks: int) -> str:
+    """What of a model, beside heads and states, ``ranks`` do not divide; empty for nothing."""
+    if not splits_vocabulary(model, ranks):
+        return "rows of the vocabulary"
+    return "" if splits_norm_groups(model, ranks) else "groups of the norm"
 
 
 def _gdn(state: "GatedDeltaNet", tp: int, drafts: int, rules: RuleSet) -> Layer:

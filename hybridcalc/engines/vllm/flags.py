@@ -203,7 +203,9 @@ def from_words(
         if name in fields:
             fields[name] = fields[name].lower()
     taken = among(words, UNCOUNTED, _spelling)
-    return model, EngineArgs(**_speculation(fields), env=env, command_line=True, uncounted=taken)
+    return model, EngineArgs(
+        **_speculation(fields), env=env, command_line=True, uncounted=taken, names=TABLE.named(words)
+    )
 
 
 def _speculation(fields: dict[str, Any]) -> dict[str, Any]:

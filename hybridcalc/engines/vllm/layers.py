@@ -19,8 +19,8 @@ from typing import NamedTuple
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
-from hybridcalc.engines.vllm.releases import RuleSet, rules_for
-from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, Write, quoted
+from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
+from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, Write, quoted, with_release
 from hybridcalc.units import DTYPE_BYTES
 
 DEFAULT_BLOCK = 16
@@ -222,11 +222,29 @@ def _check_asked(name: str, args: EngineArgs) -> None:
     )
 
 
+def check_mixed(model: Architecture, args: EngineArgs, rules: RuleSet) -> None:
+    """Raise Refusal for ModelOpt's mixed precision on a GPU that the release does not load it on."""
+    from hybridcalc.engines.checkpoints import mixed_precision
+
+    major, minor = args.capability
+    if args.rocm or 10 * major + minor >= rules.mixed_from or not mixed_precision(model, args.quantization):
+        return
+    first = RELEASES.oldest_with("mixed_from", RELEASES.rule_sets[-1].mixed_from)
+    older = rules.mixed_from > RELEASES.rule_sets[-1].mixed_from
+    raise Refusal(
+        f"modelopt_mixed needs compute capability {rules.mixed_from / 10}, not {args.gpu_capability}",
+        stage="create_engine_config",
+        rule="HC047",
+        fix=with_release(first) if older else "load another checkpoint",
+        release=first if older else "",
+    )
+
+
 def _reads_fp8(name: str, args: EngineArgs) -> bool:
     """Whether a backend that one asks for reads the fp8 format. FlashAttention reads e4m3, on Hopper and Blackwell."""
     if name == "FLASH_ATTN":
         return args.kv_cache_dtype != "fp8_e5m2" and args.capability[0] in (9, 10)
-    return name != "FLASH_ATTN_MLA"
+    return name not in ("FLASH_ATTN_MLA", "FLEX_ATTENTION")
 
 
 def _named(name: str, args: EngineArgs) -> Backend:

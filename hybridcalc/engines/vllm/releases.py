@@ -33,6 +33,7 @@ class RuleSet(NamedTuple):
     ``kernel_blocks``: a block is a multiple of every backend's own; ``index_packed``: pages of GLM-5.3's index lie
     beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
     ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x;
+    ``mixed_from``: the compute capability, in tenths, from which ModelOpt's checkpoints of mixed precision are loaded;
     ``nvfp4_on_fa2``: nvfp4 KV is read on any GPU from compute capability 8.0 on; ``nvfp4_taken``: FlashInfer takes it,
     ``nvfp4_taken_anywhere``: on GPUs where it does not read it too; ``turboquant_hybrids``: turboquant
     KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
@@ -130,6 +131,7 @@ class RuleSet(NamedTuple):
     null_block_reserved: bool = False
     layouts_refused: bool = False
     nvfp4_on_fa2: bool = False
+    mixed_from: int = 89
     nvfp4_taken: bool = False
     nvfp4_taken_anywhere: bool = False
     one_buffer: bool = False
@@ -203,6 +205,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.23.0", "runner_v2_lacks", LACKED_FIRST | {"states in mode align"}, RUNNER),
     Change("0.23.0", RECORDED, True, RESULTS),
     Change("0.24.0", RECORDED, True, RESULTS),
+    Change("0.24.0", "mixed_from", 75, "model_executor/layers/quantization/modelopt.py get_min_capability"),
     Change("0.25.0", "nvfp4_taken_anywhere", False, FLASHINFER),
     Change("0.25.0", "runner_v2_lacks", LACKED_FIRST, RUNNER),
     Change("0.25.0", "lightning_draft_graphs", True, "v1/attention/backends/linear_attn.py"),
