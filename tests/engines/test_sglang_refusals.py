@@ -9,6 +9,7 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture import CompressedIndex
 from hybridcalc.engines.sglang import ServerArgs, refusals
+from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.replay import check_replayssm
 from hybridcalc.engines.sglang.strategy import with_defaults
@@ -382,3 +383,15 @@ def test_what_backends_have_no_kernel_for(name: str, capability: str, flags: dic
     assert said in found and bool(said) == bool(found)
     unknown = typed.changed(gpu_capability=None)
     assert not told(refusals.check_kernels, model, unknown, with_defaults(model, unknown, NEWEST), NEWEST)
+
+
+@pytest.mark.parametrize(
+    ("flags", "settled"),
+    [({}, {}), (DRAFTS, {"max_running_requests_defaulted": 48}), (DRAFTS | {"max_running_requests": 7}, {})],
+)
+def test_a_refusal_says_the_limit_that_drafts_settled(flags: dict[str, Any], settled: dict[str, int]) -> None:
+    """48 requests, where none are asked for: SGLang settles it before it chooses the strategy."""
+    args = ServerArgs(mamba_radix_cache_strategy="no_buffer", page_size=2, disable_overlap_schedule=True, **flags)
+    with pytest.raises(Refusal) as refused:
+        prepare(NEXT, args)
+    assert refused.value.outputs == settled
