@@ -4,6 +4,7 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm import EngineArgs, layer_state
+from hybridcalc.engines.vllm.configuration import context_parallel_sizes
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import HybridcalcError, InputError, Refusal, ShardingError
 
@@ -59,3 +60,22 @@ def test_what_is_no_version_is_refused(version: str) -> None:
     """As for SGLang: an InputError, not a ValueError or an IndexError."""
     with pytest.raises(InputError):
         layer_state(load_model("kimi-linear-48b-a3b"), EngineArgs(engine_version=version))
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "tp", "sizes"),
+    [
+        ("llama-3-8b", 32, 8, [1]),
+        ("llama-3-8b", 32, 32, [1, 2, 4]),
+        ("llama-3-8b", 48, 32, [1, 2]),
+        ("llama-3-8b", 48, 24, [1, 2, 3]),
+        ("kimi-k3", None, 6, [1, 2, 3, 6]),
+        ("codestral-mamba-7b", None, 8, [1]),
+    ],
+)
+def test_context_is_shared_among_ranks_that_hold_copies_of_a_head(
+    model: str, heads: int | None, tp: int, sizes: list[int]
+) -> None:
+    """8 KV heads on 32 ranks are 4 copies each, of 4 queries or of 6, which 4 does not divide; latent rows go anywhere."""
+    asked = load_model(model)
+    assert context_parallel_sizes(asked._replace(num_attention_heads=heads) if heads else asked, tp) == sizes
