@@ -76,6 +76,6 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 def test_context_is_shared_among_ranks_that_hold_copies_of_a_head(
     model: str, heads: int | None, tp: int, sizes: list[int]
 ) -> None:
-    """8 KV heads on 32 ranks are 4 copies each, of 4 queries or of 6, which 4 does not divide; latent rows go anywhere."""
+    """8 KV heads on 32 ranks are 4 copies each, of 4 queries or of 6, which 4 does not divide; latent rows fit any."""
     asked = load_model(model)
     assert context_parallel_sizes(asked._replace(num_attention_heads=heads) if heads else asked, tp) == sizes
