@@ -17,7 +17,7 @@ from hybridcalc.engines import names_of_modules
 from hybridcalc.engines.arguments import Arguments, Bounds, arguments, capability_of
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
-from hybridcalc.errors import InputError, NotModelled, Refusal, quoted
+from hybridcalc.errors import Drop, InputError, NotModelled, Refusal, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.architecture import Architecture
@@ -305,6 +305,19 @@ def check_chain(args: ServerArgs) -> None:
     found = None if args.draft_tokens else lacking_of_chain(args)
     if found is not None:
         raise found
+
+
+def drop_drafts(args: ServerArgs) -> Drop:
+    """The fix that drafts no more: every flag that says how, since most of them are refused alone."""
+    said = {
+        "--speculative-algorithm": True,
+        DRAFTS: args.speculative_num_draft_tokens,
+        STEPS: args.speculative_num_steps,
+        BRANCHES: args.speculative_eagle_topk,
+        "--speculative-draft-model-path": args.speculative_draft_model_path,
+        "--speculative-adaptive": args.speculative_adaptive,
+    }
+    return Drop(*(flag for flag, given in said.items() if given))
 
 
 class Sglang(Engine):

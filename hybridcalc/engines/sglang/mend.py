@@ -7,7 +7,7 @@ its own is left, it is the first of `WAYS` that starts, or that at least breaks 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hybridcalc.engines.sglang import BRANCHES, DRAFTS, STEPS, ServerArgs
+from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.errors import Drop, Either, HybridcalcError, Refusal, Write, WriteAll, flags_of
 
 WAYS = (
@@ -25,19 +25,6 @@ WAYS = (
     Drop("--enable-dp-attention"),
 )
 """What may start where flags do not, the least loss first."""
-
-
-def drop_drafts(args: ServerArgs) -> Drop:
-    """The fix that drafts no more: every flag that says how, since most of them are refused alone."""
-    said = {
-        "--speculative-algorithm": True,
-        DRAFTS: args.speculative_num_draft_tokens,
-        STEPS: args.speculative_num_steps,
-        BRANCHES: args.speculative_eagle_topk,
-        "--speculative-draft-model-path": args.speculative_draft_model_path,
-        "--speculative-adaptive": args.speculative_adaptive,
-    }
-    return Drop(*(flag for flag, given in said.items() if given))
 
 
 def changed_by(way: str, args: ServerArgs) -> ServerArgs | None:

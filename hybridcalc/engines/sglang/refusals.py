@@ -11,9 +11,8 @@ mem_cache/memory_pool.py (0.5.23; what a release lacks: 0.5.9 to 0.5.23).
 from typing import NamedTuple
 
 from hybridcalc.architecture import Architecture, LatentKV, uneven_heads
-from hybridcalc.engines.sglang import ServerArgs
+from hybridcalc.engines.sglang import ServerArgs, drop_drafts
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
-from hybridcalc.engines.sglang.mend import drop_drafts
 from hybridcalc.engines.sglang.releases import FLAGS_SINCE, VALUES_SINCE, VALUES_UNTIL, RuleSet
 from hybridcalc.engines.sglang.served import check_served, data_parallel_attention
 from hybridcalc.engines.sglang.sizes import NO_STATE, StateSlot, dense_windows, family_rule, keeps_drafts, state_slot
