@@ -6,6 +6,8 @@ from hybridcalc import load_model
 from hybridcalc.engines.vllm import EngineArgs, layer_state
 from hybridcalc.engines.vllm.configuration import context_parallel_sizes
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.releases import rules_for
+from hybridcalc.engines.vllm.runner import _flashinfer_runs_drafts
 from hybridcalc.errors import HybridcalcError, InputError, Refusal, ShardingError
 
 
@@ -79,3 +81,19 @@ def test_context_is_shared_among_ranks_that_hold_copies_of_a_head(
     """8 KV heads on 32 ranks are 4 copies each, of 4 queries or of 6, which 4 does not divide; latent rows fit any."""
     asked = load_model(model)
     assert context_parallel_sizes(asked._replace(num_attention_heads=heads) if heads else asked, tp) == sizes
+
+
+@pytest.mark.parametrize(
+    ("capability", "kv", "release", "runs"),
+    [
+        ("9.0", "auto", "0.29.0", False),
+        ("9.0", "auto", "0.30.0", True),
+        ("9.0", "nvfp4", "0.33.0", False),
+        ("8.0", "nvfp4", "0.33.0", True),
+        ("10.0", "nvfp4", "0.33.0", True),
+    ],
+)
+def test_flashinfer_verifies_drafts_in_full_graphs(capability: str, kv: str, release: str, runs: bool) -> None:
+    """Of nvfp4 KV not on Hopper."""
+    args = EngineArgs(gpu_capability=capability, kv_cache_dtype=kv)
+    assert _flashinfer_runs_drafts(args, rules_for(release)[0]) is runs
