@@ -245,3 +245,11 @@ def test_weights_are_the_same_at_any_context(n_ctx: int) -> None:
     known = ENGINES["llama.cpp"].weights(named, llamacpp.ContextParams(n_ctx=4096))
     found = ENGINES["llama.cpp"].weights(named._replace(max_context=None), llamacpp.ContextParams(n_ctx=n_ctx))
     assert (found.low, found.high) == (known.low, known.high)
+
+
+@pytest.mark.parametrize(("sequences", "streams"), [(1, ""), (2, " x 2 streams")])
+def test_cells_are_said_by_stream_where_there_are_several(sequences: int, streams: str) -> None:
+    """Llama-3-8B: 32 layers of 8 x 128 values in fp16."""
+    args = llamacpp.ContextParams(n_ctx=4096, n_seq_max=sequences)
+    kv = llamacpp.plan(load_model("llama-3-8b"), args).budget[0]
+    assert kv.why == f"32 layers x {4096 // sequences:,} cells{streams} x (2,048 + 2,048) B"
