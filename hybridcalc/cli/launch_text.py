@@ -1,13 +1,13 @@
-"""The launch line that follows ``--``: words, one quoted text, the path of a script or Modelfile, or ``-`` for stdin.
+"""What follows ``--``: words of a launch line, a quoted text, the path of a script or deployment file, ``-`` for stdin.
 
-It is read and never run. An error of a script says which file, and on which line it starts an engine.
+It is read and never run. An error of a script says which file, and on which line it starts an engine. A deployment file
+is read as `hybridcalc check` reads it: with the release of its image and with its environment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,21 +23,20 @@ if TYPE_CHECKING:
     from hybridcalc.shell.launch import Launch
 
 LARGEST_SCRIPT_BYTES = 2**20
-_MODELFILE = re.compile(r"modelfile([.-].*)?|.*\.modelfile", re.IGNORECASE)
+MOST_NAMED = 6
+"""Launches of a file that an error names."""
 
 
 def launch_of(words: list[str]) -> Launch:
-    """A launch line: its words, or the one word that is a text, the name of a script or Modelfile, or ``-``: stdin. A
-    shell may stand before a script.
+    """A launch line: its words, or the one word that is a text, the name of a script or deployment file, or ``-``:
+    stdin. A shell may stand before a script. Raises InputError for a file with several launches.
     """
     words = _without_shell(words)
-    if len(words) == 1 and _MODELFILE.fullmatch(os.path.basename(words[0])) and os.path.isfile(words[0]):
-        from hybridcalc.manifests.find import read_file
-
-        found = read_file(words[0], {}).deployments
-        if found:
-            return found[0].launch
     text = _launch_text(words)
+    if isinstance(text, str) and (words == ["-"] or script_of(words) is not None):
+        deployed = _deployed(words[0], text)
+        if deployed is not None:
+            return deployed
     try:
         return _configured(ENGINES.launch(text), script_of(words))
     except InputError as error:
@@ -45,6 +44,30 @@ def launch_of(words: list[str]) -> Launch:
             raise
         error.message = f"{place_in(words[0])}: {error.message}"
         raise
+
+
+def _deployed(path: str, text: str) -> Launch | None:
+    """The launch of a deployment file; None for a script, which is read as a text that somebody pasted, and for a file
+    in which nothing is known to start.
+    """
+    from hybridcalc.manifests.find import format_of, read_file
+
+    found = read_file(path, {}, instead=text.encode())
+    if found.source is None or (form := format_of(found.source).name) == "script":
+        return None
+    if form == "guide":
+        from hybridcalc.manifests.guides import is_guide
+
+        if not is_guide(text):
+            return None
+    for trouble in found.troubles[:1]:
+        raise InputError(f"{printable(trouble.path, 60)}: {trouble.message}", fix=trouble.fix)
+    if len(found.deployments) > 1:
+        names = [f"{each.name or each.engine} in line {each.place.line}" for each in found.deployments]
+        shown = printable(", ".join([*names[:MOST_NAMED], *(["..."] if names[MOST_NAMED:] else [])]))
+        message = f"{printable(path, 60)} holds {len(names)} launches: {shown}"
+        raise InputError(message, fix="give one of them, or the file to `hybridcalc compare`")
+    return found.deployments[0].launch if found.deployments else None
 
 
 def started_by(text: str) -> tuple[str, str | None, Any, tuple[str, ...]]:
@@ -55,7 +78,7 @@ def started_by(text: str) -> tuple[str, str | None, Any, tuple[str, ...]]:
     engine = launch.engine or ENGINES.usual
     named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
     known = replace(args, engine_version=args.engine_version or ENGINES.release(launch))
-    return engine, named, known, tuple(launch.words)
+    return engine, named or launch.model, known, tuple(launch.words)
 
 
 def _configured(launch: Launch, script: str | None) -> Launch:

@@ -52,7 +52,7 @@ def live(
     ] = None,
     command: Annotated[
         str | None,
-        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the server, as text or in a script."),
+        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the server, as text or in a file."),
     ] = None,
     every: Annotated[
         str | None, typer.Option("--watch", metavar="TIME", help="Scrape again each 10s, until Ctrl-C or --scrapes.")

@@ -45,7 +45,7 @@ def log(
     ] = None,
     command: Annotated[
         str | None,
-        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the boot, as text or in a script."),
+        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the boot, as text or in a file."),
     ] = None,
     expect: Annotated[
         str | None,
