@@ -6,7 +6,6 @@ tests/conformance/, where there is one: release -> (exact, recorded).
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -17,7 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "conformance"))
 
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.arguments import RECORDED, Releases
+from hybridcalc.engines.arguments import Releases
+from hybridcalc.engines.causes import changes
 
 HEAD = ("| release | what changed | start-ups recorded | exact |", "|---|---|---|---|")
 
@@ -43,38 +43,14 @@ def _counts(engine: str) -> Mapping[str, tuple[Any, Any]]:
     return counts
 
 
-EXPLAINED = re.compile(r"(?P<names>``\w+``(?:,\s+``\w+``)*):\s+(?P<text>[^;`]+?)(?=;|\.\s|\.$|\s*``)", re.DOTALL)
-"""A rule, or several, in the docstring of a RuleSet, and what it says."""
-
-
-def _meanings(rules: Any) -> dict[str, str]:
-    """Rule -> what its RuleSet says of it."""
-    said: dict[str, str] = {}
-    for match in EXPLAINED.finditer(type(rules).__doc__ or ""):
-        names = re.findall(r"\w+", match["names"])
-        text = " ".join(match["text"].split())
-        said |= {name: f"{text} (`{name}`)" for name in names}
-    return said
-
-
 def _changes(old: Any, new: Any) -> Iterator[str]:
     """What a release does otherwise than the one before, in the words of its RuleSet."""
-    said = _meanings(new)
-    for rule, held in new._asdict().items():
-        had = getattr(old, rule)
-        if rule in ("version", RECORDED) or held == had:
-            continue
-        words = said.get(rule, f"`{rule}`")
+    for rule, said, value in changes(old, new):
+        words = f"{said} (`{rule}`)" if said else f"`{rule}`"
         if rule == "missing_classes":
-            yield from (f"runs {name}" for name in sorted(set(had) - set(held)))
-            yield from (f"does not run {name}" for name in sorted(set(held) - set(had)))
-        elif held is True:
-            yield words
-        elif held is False:
-            yield f"no longer: {words}"
-        elif isinstance(held, frozenset | tuple):
-            parts = [f"+ {name}" for name in sorted(set(held) - set(had))]
-            parts += [f"- {name}" for name in sorted(set(had) - set(held))]
-            yield f"{words}: {', '.join(parts)}"
+            yield from (f"runs {name}" for name in sorted(set(old.missing_classes) - set(new.missing_classes)))
+            yield from (f"does not run {name}" for name in sorted(set(new.missing_classes) - set(old.missing_classes)))
+        elif value:
+            yield f"{words}: {value}"
         else:
-            yield f"{words}: {held}"
+            yield words if getattr(new, rule) else f"no longer: {words}"

@@ -105,6 +105,7 @@ def compare(
     if not sides:
         label, first = skipped[0]
         raise InputError(f"{label}: {first.message}", fix=first.fix)
+    from hybridcalc.engines.causes import causes
     from hybridcalc.engines.ranking import compared_view
 
     paces = [None if side.plan is None else pace_known(side.engine, side.plan)[0] for side in sides]
@@ -112,8 +113,18 @@ def compare(
     answers.show(
         "compare",
         asked_for if any(side.plan is not None for side in sides) else asked_for.undrawn(),
-        lambda: compared_view(sides, told, _times(sides, paces), [_time(pace) for pace in paces]),
-        lambda: _document(sides, paces) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
+        lambda: compared_view(
+            sides,
+            told,
+            _times(sides, paces),
+            [_time(pace) for pace in paces],
+            [cause.text for cause in causes(sides) if cause.text],
+        ),
+        lambda: (
+            _document(sides, paces)
+            | {"causes": [cause.to_dict() for cause in causes(sides)]}
+            | {"skipped": [{"label": label, "reason": reason} for label, reason in told]}
+        ),
     )
     if skipped or any(side.plan is None for side in sides):
         raise typer.Exit(1)
@@ -238,7 +249,9 @@ def _side(
         answer.fix = remedied(question, side, answer.rule, answer.fix, work)
         then = mended(question, side, answer.fix, work)
     assumed = ("" if release else ENGINES.assumed(line.launch)) or served.newer(asked.args.engine_version)
-    return Ranked(line.label, served, side.model, asked.args, answer, assumed, _price(line.gpu or gpu, prices), then)
+    return Ranked(
+        line.label, served, side.model, asked.args, answer, assumed, _price(line.gpu or gpu, prices), then, known
+    )
 
 
 def _times(sides: list[Ranked], paces: "list[Pace | None]") -> list[Table]:

@@ -334,6 +334,19 @@ class Releases(Generic[Rules]):
         """The version that counts in comparisons: of builds that no release is called by, their release."""
         return self._builds.get(version_numbers(version), version)
 
+    def with_rule(self, release: str, rule: str, other: str) -> str:
+        """What a version is called that has the rules of ``release``, but for ``rule``, which is that of ``other``."""
+        return f"{release}+{other}.{rule}"
+
+    def _mixed(self, version: str) -> Rules | None:
+        """The rules of such a version; None for any other."""
+        release, _, more = version.partition("+")
+        other, _, rule = more.rpartition(".")
+        if other not in self.versions or rule not in cast(Any, self.rule_sets[0])._fields:
+            return None
+        rules = cast(Any, self.rules_for(release)[0])
+        return cast(Rules, rules._replace(**{rule: getattr(self.rules_for(other)[0], rule)}))
+
     def _rules_for(self, version: str | None) -> tuple[Rules, str]:
         """The rules of a version, of the newest where none is named, and a note where they rest on other grounds than
         that version's own results.
@@ -342,6 +355,9 @@ class Releases(Generic[Rules]):
         """
         if version is None:
             return self.rule_sets[-1], ""
+        mixed = self._mixed(version) if "+" in version else None
+        if mixed is not None:
+            return mixed, ""
         wanted = version_numbers(self.counted(version))
         held = sum(numbers[: len(wanted)] <= wanted for numbers in self._numbers)
         if not held:

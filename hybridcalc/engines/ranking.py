@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from hybridcalc.deployment import WEIGHTS_NAME, requests_text
+from hybridcalc.deployment import WEIGHTS_NAME, Memory, requests_text
 from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.charts import Bars, comparison_picture
 from hybridcalc.engines.document import launch_of
@@ -26,7 +26,8 @@ class Ranked(NamedTuple):
     """A plan, or why there is none: what it is called, its engine, model and arguments (None where nobody knows).
 
     ``assumed``: that the release is another than the launch's own; ``price``: of a GPU an hour, of all or of none;
-    ``then``: of what does not start, the plan with what its refusal says to write.
+    ``then``: of what does not start, the plan with what its refusal says to write; ``known``: of the memory, where
+    releases of one launch are compared.
     """
 
     label: str
@@ -37,6 +38,7 @@ class Ranked(NamedTuple):
     assumed: str = ""
     price: float | None = None
     then: Answer | None = None
+    known: Memory | None = None
 
     @property
     def cost(self) -> float:
@@ -187,9 +189,11 @@ def compared_view(
     skipped: Sequence[tuple[str, str]] = (),
     beside: Sequence[Table] = (),
     more: Sequence[Mapping[str, str]] = (),
+    causes: Sequence[str] = (),
 ) -> View:
     """The best in a line, a ranked table and others ``beside`` it, what stops those that do not start; how launch lines
-    differ. ``skipped``: those that could not be planned, and why; ``more``: what else is to be said of each side.
+    differ. ``skipped``: those that could not be planned, and why; ``more``: what else is to be said of each side;
+    ``causes``: why releases differ.
     """
     order = ranking(sides)
     best = sides[order[0]]
@@ -209,7 +213,7 @@ def compared_view(
     meaning += _wanted(sides)
     if best.price is not None and best.each is not None:
         meaning.append(f"{best.cost:,.2f} an hour, {best.each:,.4f} a request")
-    tables = [ranking_table(sides), *_what_differs(sides, more), *beside]
+    tables = [ranking_table(sides), *_what_differs(sides, more, requests_first=bool(causes)), *beside]
     rows = list[tuple[str, str, str]]()
     for number in order:
         base, flags = difference(sides[number], sides)
@@ -220,6 +224,7 @@ def compared_view(
     said += _likelier(best, sides)
     said += _refused([sides[number] for number in order if sides[number].plan is None])
     said += [f"{label} is left out: {reason}" for label, reason in skipped]
+    said += causes
     return View(
         "Launch lines compared",
         headline,
@@ -282,8 +287,12 @@ def _likelier(best: Ranked, sides: Sequence[Ranked]) -> list[str]:
     return [f"on the likely memory {label} runs more {per}: {most:,.2f} against {own:,.2f}"] if most > own else []
 
 
-def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]] = ()) -> list[Table]:
-    """Why few lines serve more or less: what differs in the terms of their engine, or in those that several share."""
+def _what_differs(
+    sides: Sequence[Ranked], more: Sequence[Mapping[str, str]] = (), *, requests_first: bool = False
+) -> list[Table]:
+    """Why few lines serve more or less: what differs in the terms of their engine, or in those that several share;
+    what requests follow from before times, with ``requests_first``.
+    """
     plans = [(side, side.plan) for side in sides if side.plan is not None]
     if not 1 < len(plans) <= MOST_SIDES:
         return []
@@ -292,7 +301,7 @@ def _what_differs(sides: Sequence[Ranked], more: Sequence[Mapping[str, str]] = (
     alone = len({side.engine.name for side, _ in plans}) == 1
     shared = [name for name in cells[0] if alone or all(name in each for each in cells)]
     differing = [name for name in shared if len({each.get(name, "-") for each in cells}) > 1]
-    first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))
+    first = sorted(differing, key=lambda name: (name not in WHY, requests_first and name in TIME))
     rows = tuple((name, *(each.get(name, "-") for each in cells), "") for name in first)
     header = ("a rank", *(side.label for side, _ in plans), "")
     return [Table("What differs", header, rows, tuple(range(1, len(plans) + 1)), fills=True)] if rows else []

@@ -22,11 +22,14 @@ SEVERITIES = ("error", "warning", "note")
 
 
 class Brief(NamedTuple):
-    """The part of a view that is shown, whether a blank line parts the figures from what to set, what -v adds."""
+    """The part of a view that is shown, whether a blank line parts the figures from what to set, what -v adds; whether
+    none parts its tables from a note (``tight``).
+    """
 
     view: View
     gap: bool = False
     more: str = ""
+    tight: bool = False
 
 
 def print_view(view: View, *, explain: bool, verbose: bool = False, out: Console | None = None) -> None:
@@ -115,8 +118,8 @@ def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brie
     shown = view._replace(findings=tuple(found[:1]), choices=pair, tables=asked, log_lines=(), memory=None)
     shown = shown._replace(figures=view.figures[: MOST if view.choices else None], notes=())
 
-    def height(part: View) -> int:
-        return _height(Brief(part, False, _more(view, part)))
+    def height(part: View, *, tight: bool = False) -> int:
+        return _height(Brief(part, False, _more(view, part), tight))
 
     first = max(0, _height(Brief(View("", "", notes=view.notes[:1]))) - 2)  # without the verdict and the gap behind it
     full, least = shown, (0 if view.wanted else 1) if any(c.label == BOLD for c in pair) else view.fewest
@@ -140,11 +143,14 @@ def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brie
     for note in view.notes if not shown.notes else ():
         longer = shown._replace(notes=(*shown.notes, note))
         shown = longer if height(longer) + gap <= lines else shown
+    alone = shown._replace(notes=view.notes[:1])
+    tight = bool(not shown.notes and shown.tables and view.notes) and height(alone, tight=True) + gap <= lines
+    shown = alone if tight else shown
     for table in (table for table in view.tables if table.fills and not table.asked):
         parts = (table.most_telling(count) for count in range(min(len(table.rows), lines), 0, -1))
         fuller = (shown._replace(tables=(*shown.tables, part)) for part in parts)
         shown = next((each for each in fuller if height(each) + gap <= lines), shown)
-    return Brief(shown, gap, _more(view, shown))
+    return Brief(shown, gap, _more(view, shown), tight)
 
 
 def _rows(view: View) -> int:
@@ -209,7 +215,7 @@ def _rest(out: Console, short: Brief) -> None:
     terminal.choices(out, view.choices, brief=True)
     for number, table in enumerate(view.tables):
         terminal.table(out, table, gap=number > 0 or _says_more(view))
-    terminal.notes(out, view.notes, gap=bool(view.tables))
+    terminal.notes(out, view.notes, gap=bool(view.tables) and not short.tight)
     if short.more:
         terminal.notes(out, [short.more], label="-v", style=terminal.QUIET, gap=False)
 

@@ -110,7 +110,7 @@ class RuleSet(NamedTuple):
     before and behind a prefix; ``no_buffer_classes`` cache prefixes without; ``prefix_cache_off_classes``: the
     cache is switched off for them; ``state_class_checked``: buffers are refused for a class that has no prefix
     cache; ``unstaged_classes`` do not run pipeline stages.
-    Strategies: ``automatic_strategy``: auto picks one by class, where releases before take no_buffer (early.py,
+    Strategies: ``automatic_strategy``: auto is by class, not always no_buffer; releases before take it (early.py,
     with its rules: ``drafts_need_buffers``: no_buffer is refused with drafts, not the prefix cache switched off;
     ``buffers_need_radix_cache``; ``decode_settled_first``: a decode server is without a cache before that is
     judged; ``drafts_unrefused_on_amd``: there it is switched off; ``single_token_pages``: no_buffer sets the page

@@ -13,10 +13,10 @@ from hybridcalc.engines.arguments import RECORDED, Change, Releases
 class RuleSet(NamedTuple):
     """What a release does its own way; everything else is common to all. The defaults are those of 0.18.0.
 
-    Prefixes: ``caches_hybrid_prefixes``: caching is on by default for hybrids; ``fine_hits``: hits may land inside a
-    block; ``sparse_retention``: few states of a prefix are kept unless told otherwise; ``retention_checked``: an
-    interval is held against the scheduler's block, with caching and without; ``single_unit_checked``: a match unit is
-    the block where there is one group.
+    Prefixes: ``caches_hybrid_prefixes``: prefix caching is on by default for hybrids; ``fine_hits``: hits may land
+    inside a block; ``sparse_retention``: few states of a prefix are kept unless told otherwise;
+    ``retention_checked``: an interval is held against the scheduler's block, with caching and without;
+    ``single_unit_checked``: a match unit is the block where there is one group.
     Cache modes: ``modes``: --mamba-cache-mode is obeyed; ``mode_all_refused``: it does not take all;
     ``all_by_default``: mode all is taken where a class supports it, else align; ``align_under_drafts``: with drafts
     align is the default; ``drafts_in_mode_all``: mode all holds blocks for drafts.
@@ -36,7 +36,7 @@ class RuleSet(NamedTuple):
     ``mixed_from``: the compute capability, in tenths, from which ModelOpt's checkpoints of mixed precision are loaded;
     ``nvfp4_on_fa2``: nvfp4 KV is read on any GPU from compute capability 8.0 on; ``nvfp4_taken``: FlashInfer takes it,
     ``nvfp4_taken_anywhere``: on GPUs where it does not read it too; ``turboquant_hybrids``: turboquant
-    KV lies beside states; ``checkpoints``: the kernels whose prefill exports states into a block of their own;
+    KV lies beside states; ``checkpoints``: kernels whose prefill exports states;
     ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the rows
     that drafts add; ``drafts_apart``: drafts of other heads have groups of their own;
     ``drafts_copied``: ranks of context parallelism keep drafts of DFLASH and DSPARK whole;
@@ -48,8 +48,8 @@ class RuleSet(NamedTuple):
     ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
     on FlashInfer kernels too; ``replays_on_v2``: Triton kernels run under model runner V2; ``replays_drafts``: with
     drafts on FlashInfer; ``replay_buffer_most``: steps of its buffer there at most, 0 for no bound;
-    ``kda_records_in_pool``: what KDA recovers from lies in the pool. ``runner_v2``: model runner V2 serves unless it
-    lacks something; ``runner_v2_lacks``: what it lacks.
+    ``kda_records_in_pool``: what KDA recovers from lies in the pool. ``runner_v2``: model runner V2 serves where it
+    lacks nothing; ``runner_v2_lacks``: what it lacks.
     Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``lightning_draft_graphs``: drafts of
     lightning attention run in full CUDA graphs, which need a block a sequence; ``flashinfer_draft_graphs``: drafts do
     on FlashInfer kernels of compute capabilities that begin with these, ``sharded_draft_graphs``: under context
@@ -61,8 +61,8 @@ class RuleSet(NamedTuple):
     not one a layer slot; ``connectors_opt_in``: any KV connector turns the hybrid manager off unless that is asked for;
     ``events_without_hybrids``: KV events do; ``in_flight_batches``: windows hold the blocks of every batch in flight,
     not of one; ``windows_retain_drafts``: and what MTP of several depths computes again.
-    Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
-    sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
+    Defaults: ``utilization_percent``: share of the GPU, %; ``graphs_charged``: memory of CUDA graphs is taken off the
+    cache; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
     ``one_capacity_line``: tokens and concurrency share a line; ``caching_warned``: caching states is called
     experimental; ``fitted_to_cache``: a fitted length is said to fit the cache's memory; ``layout_line``,
