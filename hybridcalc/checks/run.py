@@ -107,7 +107,7 @@ def check_paths(
             troubles.append(found)
         elif isinstance(found, Passed):
             passed += [] if _excluded(found.path, settings.exclude) else [found.path]
-        elif not _excluded(found, settings.exclude):
+        elif found in paths or not _excluded(found, settings.exclude):
             files.append(found)
     checked: list[Checked] = []
     findings: list[Located] = []

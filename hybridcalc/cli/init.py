@@ -48,6 +48,10 @@ def init(
         raise InputError(f"{printable(str(folder), 60)} is no folder", fix="name one that is there")
     if target.exists() and not force:
         raise InputError(f"{printable(str(target), 60)} is there already", fix="add --force to write over it")
+    if target.is_symlink() and not target.exists() and not force:
+        raise InputError(
+            f"{printable(str(target), 60)} is a link to a file that is not there", fix="add --force to write through it"
+        )
     given = {"--model or --command": command or model, "--gpu": gpu, "-L": length}
     lacking = [flag for flag, text in given.items() if text is None]
     if lacking and not sys.stdin.isatty():

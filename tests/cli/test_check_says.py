@@ -60,3 +60,14 @@ def test_of_folders_the_worst_is_told_and_of_files_everything() -> None:
     assert whole.out.count(" HC") > folder.out.count(" HC") and "warning HC010" in whole.out
     named = run("check", "examples/deployments/bad/hybridcalc.yaml", "examples/deployments/bad/compose.yaml")
     assert len(named.out.splitlines()) > 12 and "-v:" not in named.out
+
+
+def test_a_file_that_is_named_is_read_although_the_settings_exclude_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.hybridcalc]\nexclude = ["old"]\n')
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/a.sh").write_text("vllm serve kimi-k3 --max-num-seqz 4\n")
+    assert run("check", "old/a.sh", "--json").document["summary"]["deployments"] == 1
+    assert run("check", ".", "--json").document["summary"]["deployments"] == 0

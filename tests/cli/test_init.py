@@ -93,3 +93,15 @@ def test_in_a_terminal_it_asks_until_the_answer_is_right(tmp_path: Path) -> None
     assert "no model 'kimi-k99'" in err.decode()
     (deployment,) = checked(tmp_path)["deployments"]
     assert (deployment["model"], deployment["gpu"], deployment["gpus"]) == ("kimi-k3", "b200", 8)
+
+
+def test_a_link_to_no_file_is_written_through_by_force_alone(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/hybridcalc.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    words = ("init", str(tmp_path / "folder"), *GIVEN["a model"])
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is a link to a file that is not there" in ran.err
+    assert not (tmp_path / "elsewhere.yaml").exists()
+    assert run(*words, "--force").code == 0
+    assert (tmp_path / "elsewhere.yaml").exists()

@@ -52,3 +52,17 @@ def test_a_length_beyond_the_context_gets_no_advice_that_its_refusal_would_follo
     assert document["suggestions"] == []
     assert "HC022" in {finding["rule"] for finding in document["findings"]}
     assert not [finding for finding in document["findings"] if "see the suggestions" in finding["fix"]]
+
+
+@pytest.mark.parametrize("more", [(), ("--max-num-seqs", "64"), ("--max-num-seqs", "64", "--data-parallel-size", "2")])
+def test_more_sequences_come_with_the_tokens_of_a_step_that_they_need(more: tuple[str, ...]) -> None:
+    """vLLM refuses max_num_seqs above max_num_batched_tokens (HC049)."""
+    flags = ("qwen3.5-2b", "--engine", "vllm", "--engine-version", "0.24.0", "-L", "32k", "--gpu", "h100", *more)
+    asked = ("plan", *flags, "-C", "160", "--max-num-batched-tokens", "72", "--json")
+    found = run(*asked).document
+    said = [" ".join(one["flags"]) for one in found["suggestions"]]
+    said.append(next(one["fix"] for one in found["findings"] if one["rule"] == "HC063").removeprefix("write "))
+    for words in said:
+        again = run(*asked, *words.partition(":")[0].partition(";")[0].split()).document
+        assert again["starts"], words
+        assert again["requests"] > found["requests"], words

@@ -123,7 +123,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         _undecided(answer, said, question.model)
     if question.workload.wanted is not None:
         share = shared(boot, question.workload.wanted, known.args.data_parallel_size)
-        answer_wanted(answer, derived, said, question.workload, share, known.args.max_num_seqs)
+        answer_wanted(answer, derived, said, question.workload, share, known.args)
     if unknown:
         if fitting:
             same = f"{unknown} is no preset of these pages; they are those of {answer.names}"

@@ -11,14 +11,16 @@ from hybridcalc.diagnosis.vllm.candidates import Figures
 
 if TYPE_CHECKING:
     from hybridcalc.diagnosis.vllm import VllmDerived
+    from hybridcalc.engines.vllm import EngineArgs
 
 
 def answer_wanted(
-    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, share: Shared, limit: int | None
+    answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload, share: Shared, args: EngineArgs
 ) -> None:
-    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than ``limit`` on
-    a worker. Requests longer than max_model_len are refused, which is said of their length.
+    """Whether the requests that are asked for run, of their length or else of max_model_len; no more than max_num_seqs
+    on a worker, where that is given. Requests longer than max_model_len are refused, which is said of their length.
     """
+    limit = args.max_num_seqs
     if said.length is not None and (workload.mean_length or 0) > said.length:
         return
     wanted, run, of = share.each, derived.requests, workload.describe()
@@ -37,7 +39,7 @@ def answer_wanted(
     blocks = answer.boot.first("seqs_exceed_blocks", "blocks")
     if run is None and isinstance(blocks, int):
         many = f"{share.said} are wanted: each needs a block, and there are {blocks:,}"
-        fix = f"--max-num-seqs {wanted}" if wanted <= blocks else "more memory for the cache"
+        fix = args.seqs_flags(wanted) if wanted <= blocks else "more memory for the cache"
         answer.find("HC155", many, fix, severity="note" if wanted <= blocks else None)
     if run is None:
         return
@@ -49,7 +51,7 @@ def answer_wanted(
     if run >= wanted:
         answer.find("HC155", said_of, severity="note")
         return
-    fixes = [f"--max-num-seqs {wanted}"] if limited or answer.binding == "limit" else []
+    fixes = [args.seqs_flags(wanted)] if limited or answer.binding == "limit" else []
     if short:
         less = [] if any(c.kv_dtype == "fp8" for c in answer.candidates) else ["fp8 KV"]
         less += ["a shorter --max-model-len"] if workload.mean_length is None else []

@@ -187,6 +187,17 @@ class EngineArgs(Arguments):
             return self.max_num_seqs
         return min(self.default_seqs * self._doubled, self.max_num_batched_tokens or MOST_SLOTS)
 
+    def of_seqs(self, seqs: int) -> "EngineArgs":
+        """With that max_num_seqs, and the tokens of a step that are given raised to it: they may not be fewer."""
+        tokens = self.max_num_batched_tokens
+        return self.changed(max_num_seqs=seqs, max_num_batched_tokens=tokens and max(tokens, seqs))
+
+    def seqs_flags(self, seqs: int) -> str:
+        """The flags of ``of_seqs``, without those that stay."""
+        tokens = self.max_num_batched_tokens
+        more = f" --max-num-batched-tokens {seqs}" if tokens is not None and tokens < seqs else ""
+        return f"--max-num-seqs {seqs}{more}"
+
     @property
     def _doubled(self) -> int:
         """What defaults of a batch are multiplied by: 2 where the server is tuned for throughput."""

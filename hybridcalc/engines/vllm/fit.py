@@ -121,7 +121,7 @@ def _tuned(
     ready = prepare(model, args)
 
     def fits(seqs: int) -> int:
-        limited = args.changed(max_num_seqs=seqs)
+        limited = args.of_seqs(seqs)
         left = rest if rest.again is None else rest.again(limited)
         return _fitting(ready, left.low_gib, workload)
 
@@ -134,7 +134,7 @@ def _tuned(
         each = float(_request_bytes(model, args, workload)) / GIB
         reason = f"a request takes {each:.2f} GiB, of which {rest.low_gib:.2f} are left for certain"
         raise Refusal(reason, stage="get_kv_cache_configs", rule="HC041")
-    return args.changed(max_num_seqs=low)
+    return args.of_seqs(low)
 
 
 def _fitting(ready: Prepared, gib: float, workload: Workload) -> int:

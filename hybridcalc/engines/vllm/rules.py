@@ -206,7 +206,7 @@ def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
     elif fits >= FAR * asked:
         yield (
             f"--max-num-seqs {asked:,}, and {requests_text(fits)} of {plan.workload.describe()} fit",
-            Write("--max-num-seqs", fits),
+            Write.flags(plan.args.seqs_flags(fits)),
         )
 
 
@@ -218,7 +218,7 @@ def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"on a GPU of 70 GiB and more max_num_seqs is {LARGE_GPU_SEQS:,} by default, and {plan.num_blocks:,} "
             "blocks would be refused",
-            Write("--max-num-seqs", min(plan.num_blocks, max(1, plan.running.fits))),
+            Write.flags(args.seqs_flags(min(plan.num_blocks, max(1, plan.running.fits)))),
         )
 
 
@@ -271,12 +271,14 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.requests >= wanted or plan.binding == "context":
         return
     fits, seqs, each = plan.running.fits, plan.args.seqs, -(-wanted // plan.workers)
-    fix: str = Write("--max-num-seqs", each)
+    fix = Write.flags(plan.args.seqs_flags(each))
     if fits >= each:
         text = f"max_num_seqs is {seqs:,}"
     else:
         text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
         text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
+        fix = ""
+    if fits < each or (serves(plan, plan.args) or 0) < each:  # each sequence more takes some of the memory
         fix = way_to(plan, wanted, "use more memory, or shorten the requests")
     text += f"; each of {plan.workers} replicas" if plan.workers > 1 else ""
     runs = "none runs" if not plan.requests else f"{plan.requests:,} run{'s' if plan.requests == 1 else ''}"

@@ -133,8 +133,8 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
 
 
 def _served(plan: Figures, requests: int) -> Served:
-    """With the max_num_seqs that lets so many run, where today's would not."""
-    return Served(requests, "" if requests <= plan.args.seqs else f"--max-num-seqs {requests}")
+    """With the flags that let so many run, where today's would not."""
+    return Served(requests, "" if requests <= plan.args.seqs else plan.args.seqs_flags(requests))
 
 
 def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | None:
@@ -144,7 +144,7 @@ def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | N
     """
 
     def fit(ready: Prepared, limit: int) -> int:
-        left = plan.rest.left_gib(args.changed(max_num_seqs=limit), more_gib)
+        left = plan.rest.left_gib(args.of_seqs(limit), more_gib)
         sizing = size(ready, int(left * GIB))
         if plan.workload.longest > sizing.length:
             return 0
