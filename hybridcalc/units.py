@@ -116,6 +116,13 @@ def ratio_text(ratio: Fraction | float) -> str:
     return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
+def percent_text(percent: float) -> str:
+    """A share in whole percent; one decimal where that would read as none or all of what is not."""
+    if 99.5 <= percent < 100:
+        return f"{min(percent, 99.9):.1f}"
+    return f"{max(percent, 0.1):.1f}" if 0 < percent < 0.5 else f"{percent:.0f}"
+
+
 def gib_text(size: int) -> str:
     """GiB with two decimals, exactly as the engines' logs print "GB": ``13.04``."""
     return f"{size / GIB:.2f}"

@@ -18,6 +18,7 @@ from hybridcalc.units import (
     parse_bytes,
     parse_dtype,
     parse_tokens,
+    percent_text,
 )
 
 READERS = pytest.mark.parametrize("read", [parse_bytes, parse_tokens, parse_dtype], ids=lambda f: f.__name__)
@@ -185,3 +186,21 @@ def test_any_text_is_read_or_refused_in_one_line(read: Callable[..., Any], text:
         lines = [[value], [value]]
         assert value in DTYPE_BYTES if read is parse_dtype else 0 < value <= LARGEST_BYTES
     assert [len(part) for part in lines] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("percent", "text"),
+    [
+        (0, "0"),
+        (0.004, "0.1"),
+        (0.49, "0.5"),
+        (0.51, "1"),
+        (62.4, "62"),
+        (99.49, "99"),
+        (99.52, "99.5"),
+        (99.999, "99.9"),
+        (100, "100"),
+    ],
+)
+def test_a_share_is_neither_none_nor_all_where_it_is_not(percent: float, text: str) -> None:
+    assert percent_text(percent) == text

@@ -41,6 +41,7 @@ from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printabl
 from hybridcalc.findings import Finding, settled
 from hybridcalc.manifests import Deployment
 from hybridcalc.shell.flags import values_after
+from hybridcalc.units import percent_text
 
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:
@@ -404,7 +405,7 @@ def _expectations(deployment: Deployment, expect: Any, answered: Answered, words
                 Finding(
                     "HC077",
                     "error",
-                    f"{plan.idle_percent:.0f} % of a pool idles, {expect.max_idle_percent:g} % are allowed",
+                    f"{percent_text(plan.idle_percent)} % of a pool idles, {expect.max_idle_percent:g} % are allowed",
                 )
             )
     located = []

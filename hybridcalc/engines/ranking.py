@@ -15,6 +15,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import Facts, counted, ends, facts_of, serves
 from hybridcalc.errors import Refusal, fix_with, flags_of
 from hybridcalc.findings import Table, View
+from hybridcalc.units import percent_text
 
 BINDS = {
     "state": "state binds", "kv": "KV binds", "blocks": "blocks bind", "limit": "limit binds", "context": "too long",
@@ -115,7 +116,7 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
         if plan is not None:
             least, most = side.certain, getattr(plan, "requests_at_ends", (plan.requests,))[-1]
             requests = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            idle = "" if plan.idle_percent is None else f"{plan.idle_percent:.0f} %"
+            idle = "" if plan.idle_percent is None else f"{percent_text(plan.idle_percent)} %"
             spread = (
                 f"{least / side.gpus:,.2f}".removesuffix(".00"),
                 f"{getattr(plan, 'sequence_tokens', plan.tokens):,}",

@@ -21,7 +21,7 @@ from hybridcalc.fitting.search import Lost
 from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, table, verdict
 from hybridcalc.speed.plans import rate_text
 from hybridcalc.speed.rows import pace_text, prompt_text, times
-from hybridcalc.units import short_dtype
+from hybridcalc.units import percent_text, short_dtype
 
 LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
@@ -174,7 +174,7 @@ def _engine(made: Deployment, rows: Sequence[Deployment]) -> str:
 def _idle(made: Deployment) -> str:
     """The share of the pool that does not bind which no request can use."""
     idle = made.plan.idle_percent
-    return "" if idle is None else f"{idle:.0f} %"
+    return "" if idle is None else f"{percent_text(idle)} %"
 
 
 def _launch_lines(width: int, made: Deployment) -> list[str]:

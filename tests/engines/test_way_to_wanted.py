@@ -13,6 +13,9 @@ from hybridcalc.findings import Choice, least_costly, two
 QWEN = "sglang serve Qwen/Qwen3.6-27B"
 SMALL = "vllm serve ibm-granite/granite-4.0-h-small"
 LAZY = "--mamba-radix-cache-strategy extra_buffer_lazy"
+DRAFTED = (
+    "sglang serve Qwen/Qwen3.5-397B-A17B-FP8 --tp 8 --speculative-algorithm EAGLE --speculative-num-draft-tokens 4"
+)
 SETTING = re.compile(r"^  (safe|bold)  (.*?)  ?([0-9,]+) -> ([0-9,]+)", re.M | re.S)
 
 
@@ -51,6 +54,9 @@ SAMPLE = [
     ("vllm serve moonshotai/Kimi-K3 -tp 8 --max-model-len 32768 --max-num-seqs 32", "", "8xb200", "32k", 60),
     ("vllm serve Qwen/Qwen3.6-27B -tp 3", "", "4xl4", "8k", 8),
     ("vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 32768 --max-num-seqs 5", "", "h100", "32k", 40),
+    (DRAFTED, "", "8xh200", "64k", 100),
+    (DRAFTED, "--disable-radix-cache", "8xh200", "64k", 100),
+    ("vllm serve moonshotai/Kimi-Linear-48B-A3B-Instruct -tp 4", "", "4xh100", "64k", 200),
 ]  # fmt: skip
 
 
@@ -73,12 +79,13 @@ def test_what_is_shown_gives_what_it_says(model: str, flags: str, gpu: str, leng
         assert again.document.get("requests") == after, given
     document = run(*asked(model, flags, gpu, length, wanted, "--json")).document
     reaching = [one for one in document.get("suggestions", ()) if one["requests_after"] >= wanted]
-    if reaching:
-        assert any(after >= wanted for after in pasted.values())
+    written = [" ".join([*map("=".join, one["env"].items()), *one["flags"]]) for one in reaching]
+    told = any(f"write {one};" in text(shown.out) for one in written)
+    assert told or not reaching or any(after >= wanted for after in pasted.values())
     bold = [one for one in document.get("suggestions", ()) if one["risk"] != "none"]
     best = max((one["requests_after"] for one in bold), default=0)
     if best > settings_of(shown.out).get("safe", ("", 0))[1]:
-        assert "bold" in settings_of(shown.out)
+        assert told or "bold" in settings_of(shown.out)
 
 
 def test_a_safe_setting_that_is_enough_stands_before_one_with_fewer_changes_that_is_not() -> None:
@@ -87,6 +94,39 @@ def test_a_safe_setting_that_is_enough_stands_before_one_with_fewer_changes_that
     assert found["safe"] == (f"{LAZY} --mamba-full-memory-ratio 0.384", 60)
     assert found["bold"][1] > 60
     assert settings_of(run(*asked("qwen3.6-35b-a3b", "--tp 2", "h100", "32k", 56)).out)["safe"][1] == 56
+
+
+def test_the_limit_of_drafts_is_raised_where_it_is_not_typed() -> None:
+    """48 is the engine's own, and no bound of the memory; what is typed stays."""
+    found = run(*asked(DRAFTED, "", "8xh200", "64k", 100))
+    flags, after = settings_of(found.out)["safe"]
+    assert (flags.split()[-2:], after) == (["--max-running-requests", "56"], 56)
+    assert "--max-running-requests 100; check accuracy first" in text(found.out)
+    assert "no more than 48" not in text(found.out)
+    typed = run(*asked(DRAFTED, "--max-running-requests 100", "8xh200", "64k", 100))
+    assert "--max-running-requests" not in settings_of(typed.out)["safe"][0]
+    enough = settings_of(run(*asked(DRAFTED, "", "8xh200", "64k", 48)).out)["safe"]
+    assert "--max-running-requests" not in enough[0] and enough[1] == 48
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu", "wanted", "ranks", "after"),
+    [
+        ("vllm serve moonshotai/Kimi-K3 -tp 8 --pipeline-parallel-size 2 --max-model-len 65536", "16xh200", 64, 8, 125),
+        ("vllm serve moonshotai/Kimi-Linear-48B-A3B-Instruct -tp 4", "4xh100", 200, 4, 303),
+        ("vllm serve inclusionAI/Ling-3.0-flash -tp 8", "8xh100", 128, 8, 471),
+        ("vllm serve Qwen/Qwen3.6-35B-A3B -tp 8", "8xh100", 300, 4, 316),  # two KV heads: four ranks hold copies of one
+    ],
+)
+def test_ranks_that_share_the_rows_stand_before_more_gpus(
+    line: str, gpu: str, wanted: int, ranks: int, after: int
+) -> None:
+    """As SGLang's plans and ``fit`` do; no accuracy is at stake."""
+    found = run(*asked(line, "", gpu, "64k", wanted))
+    assert settings_of(found.out)["bold"] == (f"--decode-context-parallel-size {ranks}", after)
+    assert "check accuracy" not in found.out and "on 64 GPUs" not in text(found.out)
+    enough = run(*asked(line, f"--decode-context-parallel-size {ranks}", gpu, "64k", wanted))
+    assert enough.code == 0 and "--decode-context-parallel-size" not in "".join(map(str, settings_of(enough.out)))
 
 
 def test_the_fix_of_an_error_is_the_setting_below_it() -> None:

@@ -48,7 +48,7 @@ from hybridcalc.diagnosis.sglang.evidence import (
 )
 from hybridcalc.diagnosis.sglang.settings import answer_wanted, settings_for
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import GIB, format_bytes, percent_text
 
 __all__ = ["diagnose", "launched", "together"]
 
@@ -411,7 +411,7 @@ def _verdict(case: Case) -> list[str]:
         parts = [f"{binds} at {requests_text(derived.requests)}"]
         if idle and length is not None and idle >= 1 and answer.binding != "limit":
             other = "slots" if answer.binding == "kv" else "KV"
-            parts.append(f"{idle:.0f} % of the {other} idle at {int(length):,} tokens")
+            parts.append(f"{percent_text(idle)} % of the {other} idle at {int(length):,} tokens")
         return parts
     parts = [f"{pools.slots:,} slots"] if pools.slots is not None else []
     parts += [f"{pools.tokens:,} KV tokens"] if pools.tokens is not None else []

@@ -21,7 +21,7 @@ from hybridcalc.engines.sglang.planner import prepare, start
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Suggestion
-from hybridcalc.units import GIB, format_bytes, parse_dtype
+from hybridcalc.units import GIB, format_bytes, parse_dtype, percent_text
 
 if TYPE_CHECKING:
     from hybridcalc.engines.sglang.balance import Balance
@@ -268,7 +268,7 @@ def _idle(case: Case, percent: float) -> None:
     case.derived.idle_percent = round(percent, 2)
     pool = {"state": ("HC110", "KV"), "kv": ("HC111", "slots")}.get(case.answer.binding or "")
     if pool is not None and percent >= 5:
-        case.answer.find(pool[0], f"{percent:.0f} % of the {pool[1]} idle at {case.workload.describe()}")
+        case.answer.find(pool[0], f"{percent_text(percent)} % of the {pool[1]} idle at {case.workload.describe()}")
 
 
 def answer_wanted(case: Case) -> None:

@@ -14,7 +14,7 @@ from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.sizes import longest_of
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Choice, Finding, Quantity, View
-from hybridcalc.units import GIB, format_bytes, ratio_text
+from hybridcalc.units import GIB, format_bytes, percent_text, ratio_text
 
 if TYPE_CHECKING:
     from hybridcalc.deployment import Rest
@@ -203,7 +203,7 @@ def _idle(setting: "Setting") -> str:
     if setting.idle_percent < WORTH_SAYING_PERCENT or setting.binding == "limit":
         return ""
     pool = "KV" if setting.binding == "state" else "slots"
-    return f"{min(setting.idle_percent, 99.9):.{0 if setting.idle_percent < 99.5 else 1}f} % of the {pool} idle"
+    return f"{percent_text(setting.idle_percent)} % of the {pool} idle"
 
 
 def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> "dict[str, Callable[[], Picture]]":

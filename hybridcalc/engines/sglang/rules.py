@@ -22,7 +22,7 @@ from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
 from hybridcalc.formulas import pin
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import GIB, format_bytes, percent_text
 
 IDLE_PERCENT = 25.0
 SCRATCH_SHARE = 0.25
@@ -161,7 +161,7 @@ def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:
 
 def _kv_idles(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.workload.mean_length is not None and plan.binding == "state" and plan.capacity.idle_percent >= IDLE_PERCENT:
-        idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the KV idles"
+        idle = f"{percent_text(plan.capacity.idle_percent)} % of the KV idles"
         yield (
             f"the state pool binds at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}",
             _first(plan),
@@ -171,7 +171,7 @@ def _kv_idles(plan: Figures) -> Iterator[tuple[str, str]]:
 def _state_idles(plan: Figures) -> Iterator[tuple[str, str]]:
     length = plan.workload.mean_length
     if length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
-        idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the state slots idle"
+        idle = f"{percent_text(plan.capacity.idle_percent)} % of the state slots idle"
         binds, fix = "KV binds", _first(plan)
         if not plan.ready.cells[0].bytes:  # no layer has KV: its pool is as long as the context
             binds = "the token pool, which takes no memory, binds"

@@ -25,6 +25,7 @@ from hybridcalc.units import GIB, MOST_SLOTS, rounded_up
 
 LARGEST_FRACTION = 0.95
 """Where activations are left too little."""
+LIMIT = "--max-running-requests"
 SHORT = ("HC001", "HC002")
 """Rules that refuse what has too little memory."""
 
@@ -47,7 +48,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
         today = plan.args.mem_fraction_static or plan.rest.fraction or 0.0
         return f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - today) * before:.2f}"
 
-    found, even = list[Suggestion](), plan.balanced
+    found, even = list[Suggestion](), balanced(plan, plan.args) if plan.ready.stateless else plan.balanced
     if even is not None and even.running > plan.concurrency:
         limited = plan.binding == "limit"
         reason = "the request limit is what binds" if limited else "both pools run out together"
@@ -66,6 +67,24 @@ def _served(setting: Setting) -> Served:
 
 
 def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
+    """What ``args`` come to at their best split (``_split``); where the engine's own limit under speculation then binds
+    and more are wanted, with the limit that lets the most of these run.
+    """
+    found, dp = _split(plan, args, more_gib), args.attn_dp_size
+    wanted = -(-(plan.workload.wanted or 0) // plan.workers)
+    own = args.speculative and args.max_running_requests is None
+    if not own or found is None or found.running != found.limit or found.running >= wanted or LIMIT in found.flags:
+        return found
+
+    def serve(requests: int) -> Setting:
+        limit = requests * dp
+        setting = _split(plan, args.changed(max_running_requests=limit), more_gib) or found
+        return setting._replace(flags=f"{setting.flags} {LIMIT} {limit}".strip())
+
+    return most_served(serve, found.running, wanted + 1) or found
+
+
+def _split(plan: Figures, args: ServerArgs, more_gib: float) -> Setting | None:
     """What ``args`` come to at the ratio that balances them; None where the engine refuses.
 
     Where K is given or the request limit binds or is K, no ratio helps: then at the K, and the limit, that admit the
@@ -106,7 +125,7 @@ def _most(plan: Figures, args: ServerArgs, evaluate: Evaluate, ready: Prepared, 
 
     def serve(requests: int) -> Setting:
         slots, limit = pin(dp * requests, per_request, dp=dp), dp * requests if raised else args.max_running_requests
-        flags = f"--max-mamba-cache-size {slots}" + (f" --max-running-requests {limit}" if raised else "")
+        flags = f"--max-mamba-cache-size {slots}" + (f" {LIMIT} {limit}" if raised else "")
         return evaluate("set", flags, args.changed(max_mamba_cache_size=slots, max_running_requests=limit))
 
     high = int(rest_gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1

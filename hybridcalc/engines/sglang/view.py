@@ -8,7 +8,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.view import between, counted, each, memory_figure
 from hybridcalc.findings import Quantity
-from hybridcalc.units import format_bytes
+from hybridcalc.units import format_bytes, percent_text
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
@@ -29,7 +29,7 @@ def verdict(plan: Plan) -> tuple[str, str]:
     idle = "KV" if plan.binding == "state" else "state slots"
     text = f"{binds}{each(plan, 'worker')}"
     if plan.binding != "limit" and capacity.idle_percent >= 1 and not plan.ready.stateless:
-        text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
+        text += f", {percent_text(capacity.idle_percent)} % of the {idle} idle"
     return count, text
 
 
@@ -101,7 +101,7 @@ def cells(plan: Plan) -> dict[str, str]:
         found |= {
             "requests at once": f"{plan.requests:,}",
             "binds": plan.binding,
-            "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
+            "the other pool idles": f"{percent_text(plan.capacity.idle_percent)} %",
         }
         if plan.balanced is not None:
             best = max(plan.concurrency, plan.balanced.requests) * plan.workers

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.better import Change, Served, better, larger_share, most_gain, reaching, suggestion
 from hybridcalc.engines.vllm import EngineArgs
+from hybridcalc.engines.vllm.configuration import context_parallel_sizes
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK
@@ -188,6 +189,14 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     if ready.mode == "all":
         yield Change(
             "--mamba-cache-mode align", {"mamba_cache_mode": "align"}, "two states a group, not one for every block"
+        )
+    contexts = context_parallel_sizes(plan.model, args.tensor_parallel_size)[-1]
+    if args.decode_context_parallel_size == 1 and contexts > 1:
+        yield Change(
+            f"--decode-context-parallel-size {contexts}",
+            {"decode_context_parallel_size": contexts},
+            "KV rows are no longer whole on every rank",
+            "latency",
         )
     if args.block_size is not None and ready.backend is not None:
         least = max(DEFAULT_BLOCK, ready.backend.kernel_block)

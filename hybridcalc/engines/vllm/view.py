@@ -9,7 +9,7 @@ from hybridcalc.engines.view import between, counted, each, memory_figure
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
 from hybridcalc.findings import Quantity
-from hybridcalc.units import format_bytes
+from hybridcalc.units import format_bytes, percent_text
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
@@ -31,7 +31,7 @@ def verdict(plan: Plan) -> tuple[str, str]:
         return f"{counted(plan)} of {length}", f"{binds}{each(plan, 'replica')}"
     text = f"{binds}{each(plan, 'replica')}"
     if plan.running.idle_percent >= 1:
-        text += f", {min(plan.running.idle_percent, 99.9):.0f} % of the blocks idle"
+        text += f", {percent_text(plan.running.idle_percent)} % of the blocks idle"
     return counted(plan), text
 
 
