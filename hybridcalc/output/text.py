@@ -122,10 +122,13 @@ def cut(view: View, lines: int = terminal.LINES, *, whole: bool = False) -> Brie
         return _height(Brief(part, False, _more(view, part), tight))
 
     first = max(0, _height(Brief(View("", "", notes=view.notes[:1]))) - 2)  # without the verdict and the gap behind it
-    full, least = shown, (0 if view.wanted else 1) if any(c.label == BOLD for c in pair) else view.fewest
+    asked_for = sum(row.label in view.kept for row in shown.figures)
+    full, least = shown, (asked_for if view.wanted else 1) if any(c.label == BOLD for c in pair) else view.fewest
     while (rows := _rows(shown)) and height(shown) + (first if rows > view.essential else 0) > lines:
         if rows <= least and len(shown.choices) > 1:
-            shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
+            safe, bold = shown.choices[0], shown.choices[-1]
+            left = shown.choices[1:] if safe.after < view.wanted <= bold.after else shown.choices[:-1]
+            shown = shown._replace(choices=left, figures=full.figures, evidence=full.evidence)
         else:
             last = max((n for n, row in enumerate(shown.figures) if row.label not in view.kept), default=0)
             figures = (*shown.figures[:last], *shown.figures[last + 1 :])

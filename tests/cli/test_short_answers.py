@@ -88,7 +88,7 @@ def test_what_is_left_out_is_counted_and_named() -> None:
 
 def test_the_safest_setting_changes_little_and_the_boldest_says_its_price() -> None:
     """Of what comes within a tenth of the most, the fewest changes: the ratio alone, not with another strategy."""
-    out = run(*ANSWERS["plan, wanted"]).out
+    out = run("plan", "qwen3.6-27b", "--rest", "83.4GiB", "-L", "32k").out
     assert "  safe  --mamba-full-memory-ratio 0.358  21 -> 30 requests\n" in out
     assert "  bold  --kv-cache-dtype fp8_e4m3 --mamba-full-memory-ratio 0.717\n" in out
     assert "21 -> 48 requests; check accuracy first" in out
