@@ -64,7 +64,7 @@ class Line(NamedTuple):
 class Located(NamedTuple):
     """A finding at its place; ``start`` is the line its deployment starts on,
     ``heads`` where what holds it begins. ``suppressed`` says why it does not
-    count: a reason given in the file, or a baseline.
+    count: a reason given in the file, or a baseline; ``unmade`` why its fix is not made.
     """
 
     finding: Finding
@@ -78,6 +78,7 @@ class Located(NamedTuple):
     start: int = 0
     suppressed: str | None = None
     heads: tuple[int, ...] = ()
+    unmade: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -240,15 +240,30 @@ def _that_hold(
     for one, deployment in zip(checked, deployments, strict=True):
         after = judge(deployment, settings)
         again = {item.edit.begin for item in after.findings if item.edit is not None and item.finding.mend is not None}
-        known = {item.finding.rule for item in one.findings}
-        errors = {item.finding.rule for item in after.findings if item.finding.severity == "error"}
-        stopped = any(need.endswith(STOPS) for _, needs in after.waiting for need in needs)
         spots = {moved.get(item.edit.begin) for item in one.findings if item.edit is not None}
-        if stopped or not errors <= known or not again.isdisjoint(spots):
-            without = (item._replace(edit=None) if item.finding.mend is not None else item for item in one.findings)
+        why = _why_not(one, after) or ("" if again.isdisjoint(spots) else "the value that it writes is found again")
+        if why:
+            without = (
+                item._replace(edit=None, unmade=why) if item.finding.mend and item.edit else item
+                for item in one.findings
+            )
             one = one._replace(findings=tuple(without))
         kept.append(one)
     return kept
+
+
+def _why_not(one: Checked, after: Checked) -> str:
+    """Why the fixes of a launch do not hold, by what is found ``after`` them; "" where nothing says so."""
+    stops = sorted({need for _, needs in after.waiting for need in needs if need.endswith(STOPS)})
+    if stops:
+        return f"{stops[0].removesuffix(STOPS)} stops the launch then"
+    before = Counter(item.finding.rule for item in one.findings)
+    left = Counter(item.finding.rule for item in after.findings if item.finding.severity == "error")
+    mended = {item.finding.rule for item in one.findings if item.edit is not None and item.finding.mend is not None}
+    for rule, many in sorted(left.items()):
+        if rule not in before or (rule in mended and many >= before[rule]):
+            return f"{rule} is found then"
+    return ""
 
 
 def _one_a_value(findings: Sequence[Located]) -> Iterator[Located]:
@@ -260,7 +275,7 @@ def _one_a_value(findings: Sequence[Located]) -> Iterator[Located]:
     for item in findings:
         worst = first[item.edit.path, item.edit.begin] if item.edit is not None else item
         if worst.edit is not None and item.edit is not None and worst.edit.text != item.edit.text:
-            finding = item.finding._replace(fix=f"mend {worst.finding.rule} first", mend=None)
+            finding = item.finding._replace(fix=f"mend {worst.finding.rule} first", mend=None, sets="")
             yield item._replace(finding=finding, edit=None)
         else:
             yield item

@@ -122,6 +122,11 @@ def fixed(report: Report, again: Callable[[], Report], *, apply: bool, patch: Te
             break
         report = again()
     done = "made" if apply else "possible"
+    for item in report.counting:
+        several = "it is not one value" if item.finding.sets and item.finding.mend is None else ""
+        if why := item.unmade or several:
+            place = f"{printable(item.path)}:{item.line}"
+            print(f"not made: {place} {item.finding.rule} {item.finding.fix}: {why}", file=sys.stderr)
     print(f"{changed} fix{'' if changed == 1 else 'es'} {done}", file=sys.stderr)
     return report
 

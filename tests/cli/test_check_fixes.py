@@ -62,16 +62,23 @@ def test_settings_of_any_size_are_mended_once(tmp_path: Path, gpu: str) -> None:
 
 POD = "sglang serve Qwen/Qwen3.5-397B-A17B-FP8 --tp 8 --max-mamba-cache-size 40 --max-running-requests 64\n"
 CASES = {
-    "two rules want two values": (POD, "h100", ["write 321", "mend HC002 first"]),
+    "two rules want two values": (
+        POD,
+        "h100",
+        ["write 321", "mend HC002 first"],
+        "the value that it writes is found again",
+    ),
     "it does not fit in any case": (
         "sglang serve kimi-k3 --tp 8 --max-running-requests 500 --max-mamba-cache-size 100\n",
         "b200",
         ["HC001"],
+        "HC001 stops the launch then",
     ),
     "it is refused further on": (
         "docker run vllm/vllm-openai:v0.24.0 --model Qwen/Qwen3.6-27B --max-num-seqs 900\n",
         "h100",
         ["write --max-num-seqs 28"],
+        "HC044 write --max-num-seqs 28: HC041 is found then",
     ),
 }
 
@@ -80,14 +87,27 @@ CASES = {
 def test_a_fix_that_does_not_hold_is_said_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    text, gpu, said = CASES[name]
+    text, gpu, said, unmade = CASES[name]
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.sh"
     path.write_text(text)
     ran = run("check", "a.sh", "-L", "8k", "--gpu", gpu, "--fix")
-    assert (ran.code, ran.err) == (1, "0 fixes made\n")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == "0 fixes made"
+    assert unmade in ran.err
     assert path.read_text() == text
     assert all(part in " ".join(ran.out.split()) for part in said)
+
+
+def test_a_fix_of_several_values_is_said_and_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text(
+        "docker run vllm/vllm-openai:v0.24.0 --model Qwen/Qwen3.5-2B --max-num-seqs 64 --max-num-batched-tokens 512 "
+        "-tp 2 --kv-cache-dtype fp8_e4m3\n"
+    )
+    ran = run("check", str(path), "--gpu", "h100", "-L", "32k", "-C", "600", "--fix")
+    said = "HC063 write --max-num-seqs 600 --max-num-batched-tokens 600: it is not one value"
+    assert ran.err.splitlines() == [f"not made: {path}:1 {said}", "0 fixes made"]
 
 
 def test_a_diff_of_an_absolute_path_has_one_slash(tmp_path: Path) -> None:
