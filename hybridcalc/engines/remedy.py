@@ -144,7 +144,7 @@ def remedies(case: Remedied, rule: str) -> str:
     if (usual := _usual_share(case)) is not None:
         return f"write {case.said(usual)}"
     said = list[str]()
-    for search in (_share, _ranks, _checkpoint):
+    for search in (larger_share, _ranks, _checkpoint):
         found = search(case)
         said += [] if found is None else [case.said(found, first=not said)]
     return f"write {'; or '.join(said)}" if said and said[0].startswith("-") else "; or ".join(said)
@@ -187,7 +187,7 @@ def _usual_share(case: Remedied) -> Found | None:
     return None
 
 
-def _share(case: Remedied) -> Found | None:
+def larger_share(case: Remedied) -> Found | None:
     """The least share of the memory that does, in steps."""
     with suppress(HybridcalcError):
         field, today, largest = case.engine.part("suggest").share_of(case.args, case.memory(case.model, case.args))

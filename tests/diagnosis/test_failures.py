@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 from hybridcalc.bootlog import boots
 from hybridcalc.bootlog.grammars import assemble
@@ -284,3 +285,21 @@ def test_an_exception_that_passes_on_what_another_said_is_no_second_cause() -> N
     (answer,) = diagnose(assemble(scan(io.BytesIO((WEIGHTS + POOLS + log).encode()))).boots, Question())
     assert [found.message for found in answer.findings if found.rule == "HC124"] == [answer.meaning]
     assert "1.20 GiB of 79.18 GiB free" in answer.meaning
+
+
+def test_the_fraction_that_starts_is_planned_where_the_one_asked_for_fits_the_weights(tmp_path: Path) -> None:
+    """0.84 leaves 0.3 GiB beside the weights, too little for a slot: "above 0.84" would be what was asked for."""
+    log = tmp_path / "boot.log"
+    log.write_text(
+        "server_args=ServerArgs(model_path='Qwen/Qwen3.6-35B-A3B', tp_size=1, mem_fraction_static=0.84)\n"
+        "Load weight begin. avail mem=78.48 GB\n"
+        "Load weight end. type=Qwen3_5MoeForConditionalGeneration, dtype=torch.bfloat16, avail mem=12.85 GB, "
+        "mem usage=65.63 GB.\n"
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n"
+    )
+    assert "fix: --mem-fraction-static 0.85 at least" in run("log", str(log)).out
+    free = ("--avail-before", "78.48", "--avail-after", "12.85", "--mem-fraction-static")
+    started = [
+        run("plan", "Qwen/Qwen3.6-35B-A3B", *free, share).out.startswith("does not") for share in ("0.84", "0.85")
+    ]
+    assert started == [True, False]

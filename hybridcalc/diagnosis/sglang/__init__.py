@@ -30,7 +30,14 @@ from hybridcalc.diagnosis.sglang.candidates import (
     stages_of,
     version_of,
 )
-from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out, together
+from hybridcalc.diagnosis.sglang.consistency import (
+    CAUSES,
+    contradictions,
+    fraction_finding,
+    least_fraction,
+    ruled_out,
+    together,
+)
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
     SCRATCH_SIZES,
@@ -97,6 +104,7 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _kv_rows(case, origin)
     _memory(case)
     failed = add_failures(answer, CAUSES)
+    answer.findings = [least_fraction(one, case) for one in answer.findings]
     answer.findings += contradictions(case)
     answer.findings += ruled_out(case)
     _notes_on_pools(case)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 from hybridcalc.bootlog import Printed, Record
@@ -317,6 +318,28 @@ def _refused_tokens(boot: Boot, error: Record) -> Finding:
     else:
         fix += ", or use more GPUs or smaller weights"
     return finding("HC122", message, fix)
+
+
+def least_fraction(found: Finding, case: Case) -> Finding:
+    """A finding of tokens that lack memory with the least fraction by which its model starts on what the boot had free:
+    the weights fit under the fraction that was asked for, and the state pool took what they left.
+    """
+    boot, asked, model = case.boot, _fraction(case.boot), case.model
+    before, after = boot.size("weights_begin", "avail"), boot.size("weights_loaded", "avail")
+    if found.rule != "HC122" or found.fix.startswith(_NO_FRACTION):
+        return found
+    if asked is None or model is None or before is None or after is None:
+        return found
+    from hybridcalc.engines.remedy import Remedied, larger_share
+    from hybridcalc.engines.sglang import ENGINE
+    from hybridcalc.engines.sglang.memory import rest_from_boot
+
+    args, memory = case.args.changed(mem_fraction_static=asked), partial(rest_from_boot, before.number, after.number)
+    least = larger_share(Remedied(ENGINE, model, args, memory, case.workload))
+    if least is None:
+        return found
+    flag, _, value = least[0].partition(" ")
+    return found._replace(fix=f"{least[0]} at least, or use more GPUs or smaller weights", mend=(flag, value))
 
 
 def _refused_weights(boot: Boot, error: Record) -> Finding:
