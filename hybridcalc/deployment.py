@@ -236,10 +236,18 @@ def requests_text(count: int) -> str:
     return f"{count:,} request{'' if count == 1 else 's'}"
 
 
+MOST_LENGTHS = 1000
+"""Lengths of a mix that is typed."""
+
+
 def parse_lengths(text: str) -> tuple[tuple[int, int], ...]:
     """Lengths and counts in ``8k:20,128k:2``; a length alone counts once. Raises InputError naming the part."""
     parts = [part for part in text.split(",") if part.strip()]
-    if not parts or len(parts) > 1000:
+    if len(parts) > MOST_LENGTHS:
+        raise InputError(
+            f"{len(parts):,} lengths are more than {MOST_LENGTHS:,}", fix="write equal ones as LENGTH:REQUESTS"
+        )
+    if not parts:
         raise InputError(f"{quoted(text)} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
     if re.search(_THOUSANDS, text):
         raise InputError(f"{quoted(text)}: a comma parts lengths, not thousands", fix="write 8192:5, or 128:1,256:1")

@@ -36,6 +36,7 @@ def test_lengths_are_read_with_their_requests(text: str, lengths: tuple[tuple[in
     [
         ("", "'' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
         (" , ", "' , ' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
+        (",".join(["8k"] * 1001), "1,001 lengths are more than 1,000", "write equal ones as LENGTH:REQUESTS"),
         ("8,192:5", "'8,192:5': a comma parts lengths, not thousands", "write 8192:5, or 128:1,256:1"),
         (
             "8k:" + "1" * 5000,
