@@ -153,7 +153,7 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
     assert text.out.startswith("does not start")
     flat = " ".join(text.out.split())
     assert refusal["reason"] in flat
-    first, *more = refusal["fix"].partition(", or ")  # what the fix comes to stands between
+    first, *more = re.split("([,;] or )", refusal["fix"], maxsplit=1)  # what the fix comes to stands between
     assert f"fix: {first}" in flat and "".join(more) in flat
 
 
@@ -194,7 +194,7 @@ BAD = {
     "misspelt": ((*MEMORY, "--max-model-length", "7"),
                  "error: --max-model-length is not a flag of vLLM\n       write --max-model-len\n"),
     "unknown": ((*MEMORY, "--mem-fraction-static", "0.8"),
-                "error: --mem-fraction-static is no flag of vLLM nor of plan\n       see `hybridcalc plan --help`\n"),
+                "error: --mem-fraction-static is no flag of vLLM nor of plan\n       write --gpu-memory-utilization\n"),
     "not modelled": ((*MEMORY, "--kv-cache-dtype", "fp4"), None),
     "another engine's line": ((*MEMORY, "--", "sglang", "serve", "x"),
                               "error: the launch line starts sglang, not vllm\n       leave out --engine\n"),
