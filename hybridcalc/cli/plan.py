@@ -285,11 +285,13 @@ def _case(question: inputs.Question, model: Architecture, args: Any, work: Workl
     return Remedied(question.engine, model, args, memory, work, None if gpu is None else gpu.cards)
 
 
-def _wider(question: inputs.Question, model: Architecture, args: Any, work: Workload, *, within: bool) -> str:
+def _wider(
+    question: inputs.Question, model: Architecture, args: Any, work: Workload, wanted: int, *, within: bool
+) -> str:
     """More ranks that serve the requests that are wanted."""
     from hybridcalc.engines.remedy import wider
 
-    return wider(_case(question, model, args, work), within=within)
+    return wider(_case(question, model, args, work), wanted, within=within)
 
 
 def _on_newest(question: inputs.Question, side: Side, work: Workload) -> "Answer | None":

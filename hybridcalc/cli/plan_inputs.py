@@ -292,12 +292,14 @@ def launch_words(
     _check_options(words, own, table, command)
     if line is None:
         return LaunchWords(tuple(words), env, True, command=command, own=tuple(own))
-    for word in line.words:
+    typed = list[str](line.words)
+    env = {**environment_words(typed, known), **env}
+    for word in typed:
         if word.partition("=")[0] in own and word.partition("=")[0] not in table.by_spelling:
             raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = [model_flag, *words]
-    said = (word for word in line.words if word not in ELISIONS)
+    said = (word for word in typed if word not in ELISIONS)
     mounted = str(line.model) if line.model is not None else None
     return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted, before=len(words), command=command)
 

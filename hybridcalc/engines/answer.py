@@ -84,7 +84,7 @@ class SharedFigures:
         """None without memory."""
         return ()
 
-    wider: "Callable[..., str]" = staticmethod(lambda *, within: "")
+    wider: "Callable[..., str]" = staticmethod(lambda wanted, *, within: "")
     """What more ranks would serve, in words, ``within`` the GPUs that are given; nothing where no one knows."""
 
 

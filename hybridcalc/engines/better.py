@@ -135,12 +135,12 @@ def way_to(plan: Any, wanted: int, otherwise: str) -> str:
     if found is not None and found.label == SAFE:
         return Write.flags(found.flags)
     wider: Callable[..., str] = plan.wider
-    if idle := wider(within=True):
+    if idle := wider(wanted, within=True):
         return idle
     if found is not None:
         care = CARE["accuracy"] if found.cost[0] else ""
         return Write.flags(found.flags, care)
-    return wider(within=False) or otherwise
+    return wider(wanted, within=False) or otherwise
 
 
 def larger_share(

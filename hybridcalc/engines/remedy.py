@@ -150,10 +150,11 @@ def remedies(case: Remedied, rule: str) -> str:
     return f"write {'; or '.join(said)}" if said and said[0].startswith("-") else "; or ".join(said)
 
 
-def wider(case: Remedied, *, within: bool) -> str:
-    """More ranks that serve enough, as a fix: ``within`` the GPUs that are given; or any, and then those of the given
-    ones that come nearest, where none serves enough. Empty where no more are served.
+def wider(case: Remedied, wanted: int, *, within: bool) -> str:
+    """More ranks that serve the requests that are ``wanted``, as a fix: ``within`` the GPUs that are given; or any, and
+    then those of the given ones that come nearest, where none serves enough. Empty where no more are served.
     """
+    case = case if case.workload.wanted else case._replace(workload=case.workload._replace(concurrency=wanted))
     if within and case.gpus is None:
         return ""
     found = case.ranks(case.taking(within=within))

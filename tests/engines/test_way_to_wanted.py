@@ -99,12 +99,13 @@ def test_a_safe_setting_that_is_enough_stands_before_one_with_fewer_changes_that
 def test_the_limit_of_drafts_is_raised_where_it_is_not_typed() -> None:
     """48 is the engine's own, and no bound of the memory; what is typed stays."""
     found = run(*asked(DRAFTED, "", "8xh200", "64k", 100))
-    flags, after = settings_of(found.out)["safe"]
-    assert (flags.split()[-2:], after) == (["--max-running-requests", "56"], 56)
-    assert "--max-running-requests 100; check accuracy first" in text(found.out)
+    listed = run(*asked(DRAFTED, "", "8xh200", "64k", 100, "--json")).document["suggestions"]
+    safe = max((one for one in listed if one["risk"] == "none"), key=lambda one: int(one["requests_after"]))
+    assert (safe["flags"][-2:], safe["requests_after"]) == (["--max-running-requests", "56"], 56)
+    assert "--max-running-requests 100" in text(found.out)
     assert "no more than 48" not in text(found.out)
-    typed = run(*asked(DRAFTED, "--max-running-requests 100", "8xh200", "64k", 100))
-    assert "--max-running-requests" not in settings_of(typed.out)["safe"][0]
+    typed = run(*asked(DRAFTED, "--max-running-requests 100", "8xh200", "64k", 100, "--json")).document["suggestions"]
+    assert not any("--max-running-requests" in one["flags"] for one in typed)
     enough = settings_of(run(*asked(DRAFTED, "", "8xh200", "64k", 48)).out)["safe"]
     assert "--max-running-requests" not in enough[0] and enough[1] == 48
 
@@ -176,6 +177,28 @@ def test_ranks_that_are_written_start_and_serve_what_is_wanted(line: str, gpu: s
     assert found is not None, told
     assert found[1] == written and int(found[2]) >= wanted
     assert "--tp 3" not in told or line.startswith("sglang")  # as each command line spells it
+
+
+@pytest.mark.parametrize(
+    ("line", "length", "wanted", "release", "ranks", "of"),
+    [("sglang serve Qwen/Qwen3.6-27B-FP8 --max-running-requests 64", "32k", None, "0.5.23", 4, "64")],
+)
+def test_more_ranks_are_those_that_serve_what_is_wanted_or_say_of_how_many(
+    line: str, length: str, wanted: int | None, release: str, ranks: int, of: str
+) -> None:
+    """Wanted by -C or by the limit that is typed."""
+    more = () if wanted is None else ("-C", str(wanted))
+    told = text(run("plan", "--gpu", "h100", "-L", length, *more, "--engine-version", release, "--", *line.split()).out)
+    assert re.search(rf"write --tp {ranks}[^:]*: {of} requests[^;]* on {ranks} GPUs", told), told
+    assert "use more GPUs" not in told
+
+
+def test_a_variable_behind_a_launch_line_is_environment() -> None:
+    """As a setting that is shown has it; of a name that the engine does not know it is still refused."""
+    line = ("plan", "--json", "--gpu", "2xh100", "-L", "8k", "--", *QWEN.split(), "--tp", "2")
+    today, behind = run(*line).document, run(*line, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1").document
+    assert behind["slots_per_request"] == today["slots_per_request"] - 1
+    assert run(*line, "UNKNOWN=1").code == 2
 
 
 def test_a_file_that_is_not_written_is_said() -> None:
