@@ -26,7 +26,14 @@ REUSE, ACCURACY = "reuse", "accuracy"
 """What may be given up where it is allowed: cached prefixes; exactness of the answers."""
 CONTEXT = "context"
 """Stage of a refusal of requests that are longer than the model's context."""
+STAGES, MANY = (1, 2, 4), 16
+"""Pipeline stages that are tried, of servers of so many GPUs at most; beyond these 3 stages as well."""
 Axes = tuple[tuple[Change, ...], ...]
+
+
+def stages_of(ranks: int) -> tuple[int, ...]:
+    """Pipeline stages that are tried of a server of so many GPUs."""
+    return STAGES if ranks <= MANY else (*STAGES, 3)
 
 
 class Shape(NamedTuple):

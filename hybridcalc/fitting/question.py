@@ -15,7 +15,7 @@ from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import MOST_GPUS, Gpu, find_gpu, gpu_id, shipped_gpus
 
 ALLOWED = (ACCURACY, REUSE)
-RANKS = (1, 2, 3, 4, 6, 8, 12, 16)
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """GPUs of one server that are tried."""
 MOST_TP = 16
 MOST_SHOWN = 6

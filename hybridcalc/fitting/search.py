@@ -127,10 +127,10 @@ class Search:
             barred = self._barred(candidate)
             if barred is not None:
                 self._lose(candidate, _kind_of(barred), barred.message + _other_release(candidate, barred))
-            elif _has_kernels(candidate):
-                self._bound(candidate)
-            else:
+            elif not _has_kernels(candidate):
                 self._lose(candidate, "refused", "no kernels for NVFP4 on AMD GPUs are known")
+            elif least := self._key(candidate, MOST_REQUESTS, candidate.shape.risk):
+                self._push(least, candidate, self._weigh)
         while self._heap and not self._settled(self._heap[0][0]):
             step = heapq.heappop(self._heap)[-1]
             step()
@@ -190,9 +190,22 @@ class Search:
                     self._taken[key] = error
         return self._taken[key]
 
-    def _bound(self, candidate: Candidate) -> None:
+    def _weigh(self, candidate: Candidate, key: Key) -> None:
         """The first bound: a server at least, where the weights leave anything of the GPU's memory."""
-        offer, served, model, shape = candidate
+        if self._beaten(candidate, key):
+            return
+        weights, memory = self._weights_of(candidate), candidate.offer.gpu.engine_gib
+        if isinstance(weights, HybridcalcError):
+            self._lose(candidate, _kind_of(weights), weights.message)
+        elif weights >= memory * GIB:
+            reason = f"weights take {weights / GIB:.2f} GiB of {memory:.2f}"
+            self._lose(candidate, "weights", reason, weights / GIB - memory)
+        else:
+            self._narrow(candidate, weights)
+
+    def _weights_of(self, candidate: Candidate) -> int | HybridcalcError:
+        """The least bytes of the weights on a rank, on GPUs of the candidate's kind."""
+        _, served, model, shape = candidate
         key = (*self._card(candidate)[1:], model.name, model.asked, tuple(shape.fields.items()))
         if key not in self._weights:
             try:
@@ -200,23 +213,10 @@ class Search:
                 self._weights[key] = served.engine.weights(model, args, mended=False).low
             except HybridcalcError as error:
                 self._weights[key] = error
-        weights, memory = self._weights[key], offer.gpu.engine_gib
-        if isinstance(weights, HybridcalcError):
-            self._lose(candidate, _kind_of(weights), weights.message)
-        elif weights >= memory * GIB:
-            reason = f"weights take {weights / GIB:.2f} GiB of {memory:.2f}"
-            self._lose(candidate, "weights", reason, weights / GIB - memory)
-        else:
-            least = self._key(candidate, MOST_REQUESTS, shape.risk)
-            if least is None:
-                self._lose(candidate, "gpus", f"takes {gpus_in_words(shape.ranks)} or more", gpus=shape.ranks)
-            else:
-                self._push(least, candidate, self._narrow, weights)
+        return self._weights[key]
 
-    def _narrow(self, candidate: Candidate, weights: int, key: Key) -> None:
+    def _narrow(self, candidate: Candidate, weights: int) -> None:
         """The second bound: what is left by the least that a request takes."""
-        if self._beaten(candidate, key):
-            return
         offer, shape = candidate.offer, candidate.shape
         request = self._request_of(candidate)
         if isinstance(request, HybridcalcError):

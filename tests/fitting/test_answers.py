@@ -18,7 +18,7 @@ from hybridcalc.engines.better import Change
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
-from hybridcalc.fitting.answer import Fit, command_text
+from hybridcalc.fitting.answer import Fit, command_text, record
 from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
 from hybridcalc.fitting.pace import pace_of_one
@@ -340,9 +340,33 @@ def test_where_memory_lacks_the_answer_names_a_way_out() -> None:
     """More ranks than were asked for, where they do; else GPUs of more memory, with a launch line that serves."""
     ran = run("fit", "Qwen/Qwen3.6-27B", "-L", "8k", "-C", "2", "--gpu", "rtx-3060-12gb", "--max-tp", "1")
     assert ran.code == 1 and re.search(r"enough   \d+ x RTX 3060 12GB run", ran.out)
-    ran = run("fit", "kimi-k3", "-L", "64k", "-C", "10", "--gpu", "h100", "--engine", "vllm")
+    ran = run("fit", "kimi-k3", "-L", "64k", "-C", "10", "--gpu", "16xh100", "--engine", "vllm")
     named = re.search(r"enough   (\d+) x (\w+) run (\d+) requests", ran.out)
-    assert ran.code == 1 and named is not None and named[2] != "H100" and int(named[3]) >= 10
+    assert ran.code == 1 and named is not None and int(named[1]) > 16 and int(named[3]) >= 10
+    ran = run("fit", "kimi-k3", "-L", "64k", "-C", "10", "--gpu", "l40s", "--engine", "vllm")
+    named = re.search(r"enough   (\d+) x (\w+) run (\d+) requests", ran.out)
+    assert ran.code == 1 and named is not None and named[2] != "L40S" and int(named[3]) >= 10
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "engine", "stages", "contexts"),
+    [
+        ("16xh200", 100, "vllm", 2, 8),
+        ("16xb200", 100, "sglang", 2, 8),
+        ("24xh200", 200, "vllm", 3, 8),
+        ("48xh20", 40, "vllm", 3, 8),
+        ("48xh20", 40, "sglang", 4, 8),
+        ("32xh100", 40, "vllm", 2, 16),
+    ],
+)
+def test_stages_whose_ranks_share_kv_serve_what_no_single_stage_does(
+    gpu: str, count: int, engine: str, stages: int, contexts: int
+) -> None:
+    """Kimi-K3 on two nodes and more, of up to 32 GPUs a server."""
+    made = hybridcalc.fit("kimi-k3", length="64k", concurrency=count, gpu=gpu, engine=engine).deployments[0]
+    found = record(made)
+    assert (found["pp_size"], found["dcp_size"], made.launches) == (stages, contexts, 1)
+    assert made.certain >= count
 
 
 def test_a_deployment_says_in_python_what_serves() -> None:

@@ -17,14 +17,22 @@ from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
 from hybridcalc.engines.sglang.settings import balance_ratio, binding_limit, by_model, most_served, settle
 from hybridcalc.engines.sglang.strategy import with_defaults
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
+from hybridcalc.engines.shapes import (
+    ACCURACY,
+    AS_IT_IS,
+    CONTEXT,
+    REUSE,
+    Axes,
+    Fitting,
+    Nodes,
+    Shape,
+    has_experts,
+    stages_of,
+)
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas import pin
 from hybridcalc.units import GIB, MOST_SLOTS
-
-STAGES = (1, 2, 4)
-"""Pipeline stages that are tried."""
 
 
 def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
@@ -32,7 +40,7 @@ def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
     sequence's rows.
     """
     experts, latent = has_experts(model), isinstance(model.attention, LatentKV)
-    for stages in STAGES:
+    for stages in stages_of(ranks):
         tp, over = divmod(ranks, stages)
         if over or not 0 < tp <= most_tp:
             continue
@@ -40,9 +48,9 @@ def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
         for ep in (1, tp) if experts and tp > 1 else (1,):
             fields = {"tp_size": tp, "pp_size": stages, "ep_size": ep}
             yield Shape(fields, ranks, risk=risk)
-            if stages > 1 or tp == 1:
+            if tp == 1:
                 continue
-            if experts:
+            if experts and stages == 1:
                 spread = {**fields, "dp_size": tp, "enable_dp_attention": True}
                 yield Shape(spread, ranks, workers=tp, copied=False)
             if latent:

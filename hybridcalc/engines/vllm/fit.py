@@ -14,7 +14,18 @@ from fractions import Fraction
 from hybridcalc.architecture import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.better import Change
-from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Nodes, Shape, has_experts
+from hybridcalc.engines.shapes import (
+    ACCURACY,
+    AS_IT_IS,
+    CONTEXT,
+    REUSE,
+    Axes,
+    Fitting,
+    Nodes,
+    Shape,
+    has_experts,
+    stages_of,
+)
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -26,8 +37,6 @@ from hybridcalc.units import GIB, MOST_SLOTS
 
 LEAST_LENGTH = 2
 """Tokens that a server holds at least: one of a prompt, one of an answer."""
-STAGES = (1, 2, 4)
-"""Pipeline stages that are tried."""
 WORKERS = (1, 2, 4, 8, 16)
 """Data-parallel workers that share experts."""
 BEYOND_CONTEXT = "HC051"
@@ -37,7 +46,7 @@ BEYOND_CONTEXT = "HC051"
 def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
     """Tensor-parallel ranks in stages; of a model with experts also workers that share these, cut or whole."""
     experts = has_experts(model)
-    for stages in STAGES:
+    for stages in stages_of(ranks):
         for workers in WORKERS if experts else (1,):
             tp, over = divmod(ranks, stages * workers)
             if over or not 0 < tp <= most_tp:
@@ -48,7 +57,7 @@ def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
                 own = {**fields, "enable_expert_parallel": whole}
                 yield Shape(own, ranks, workers, copied=not experts, risk=risk)
                 contexts = _context_ranks(model, tp)
-                if contexts > 1 and stages == 1:
+                if contexts > 1:
                     shared = {**own, "decode_context_parallel_size": contexts}
                     yield Shape(shared, ranks, workers, copied=not experts, risk="latency")
 
