@@ -207,7 +207,8 @@ def compared_view(
     else:
         alike = [side.label for side in sides if side.worth == best.worth]
         who = f"{best.label} runs" if len(alike) == 1 else f"{best.label} and {len(alike) - 1} alike run"
-        headline = f"{who} the most {'on a GPU' if best.price is None else 'for its price'}: {counted(plan)}"
+        sure = " for certain" if _likelier(best, sides) else ""
+        headline = f"{who} the most {'on a GPU' if best.price is None else 'for its price'}{sure}: {counted(plan)}"
     started = [(side.label, side.plan) for side in sides if side.plan is not None]
     meaning = _best_mended(sides) if plan is None else [f"on {best.gpus} GPUs"] if best.gpus > 1 else []
     meaning += [f"{len(started)} of {len(sides)} start"] if 0 < len(started) < len(sides) else []

@@ -326,9 +326,9 @@ def least_fraction(found: Finding, case: Case) -> Finding:
     """
     boot, asked, model = case.boot, _fraction(case.boot), case.model
     before, after = boot.size("weights_begin", "avail"), boot.size("weights_loaded", "avail")
-    if found.rule != "HC122" or found.fix.startswith(_NO_FRACTION):
+    if found.rule != "HC122" or asked is None or model is None or before is None or after is None:
         return found
-    if asked is None or model is None or before is None or after is None:
+    if after.value <= (1 - Fraction(HIGHEST_FRACTION)) * before.value:
         return found
     from hybridcalc.engines.remedy import Remedied, larger_share
     from hybridcalc.engines.sglang import ENGINE
