@@ -266,12 +266,16 @@ def mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "
 
 
 def remedied(question: inputs.Question, side: Side, rule: str, fix: str, work: Workload) -> str:
-    """What would start on the same GPUs, where the memory follows from them; else the ``fix`` as it is."""
+    """What would start on the same GPUs, where the memory follows from them, and all ranks that divide the model where
+    these were wrong; else the ``fix`` as it is.
+    """
     if question.known.gpu is None or flags_of(fix):
         return fix
     from hybridcalc.engines.remedy import remedies
 
-    return remedies(_case(question, side.model, side.asked.args, work), rule) or fix
+    found = remedies(_case(question, side.model, side.asked.args, work), rule)
+    divide = f"; {fix.removeprefix('write ')} divide" if rule == question.engine.indivisible[1] and "," in fix else ""
+    return f"{found}{divide}" if found else fix
 
 
 def _case(question: inputs.Question, model: Architecture, args: Any, work: Workload) -> "Remedied":

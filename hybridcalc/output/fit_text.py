@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import compress
 from textwrap import wrap
 
@@ -244,7 +244,7 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     if launched is not None and launched.served.version != launched.engine.newest:
         version = launched.served.version
         said.append(("release", f"{version}: plan --engine-version {version} -- LINE has its figures"))
-    said += _cautions(launched, verbose=verbose)
+    said += _cautions(launched, verbose=verbose, worst=("error",) if fit.nearest is not None and not verbose else SHOWN)
     if pace is not None and (fit.question.pace is not None or fit.question.workload.tells_prompts):
         said.append(("a prompt", prompt_text(pace)))
     preset, others = left_out(fit.question.models)
@@ -256,15 +256,15 @@ def _footer(fit: Fit, *, verbose: bool, explain: bool) -> list[tuple[str, str]]:
     return said
 
 
-def _cautions(made: Deployment | None, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """How a launch is spread over nodes, in a line where nobody asks for more; what its plan warns of."""
+def _cautions(made: Deployment | None, *, verbose: bool, worst: Collection[str] = SHOWN) -> Iterator[tuple[str, str]]:
+    """How a launch is spread over nodes, in a line where nobody asks for more; what its plan finds of the ``worst``."""
     if made is None:
         return
     if made.spread:
         short = f"{made.spread.partition('; ')[0]}; what each adds: -v"
         yield "nodes", made.spread if verbose or len(_wrapped(made.spread, TOLD)) == 1 else short
     for finding in made.plan.findings:
-        if finding.severity in SHOWN:
+        if finding.severity in worst:
             yield finding.rule, finding.message
 
 

@@ -75,7 +75,7 @@ def test_what_a_step_takes_is_said_of_a_plan_that_states_bind() -> None:
     ran = run("plan", *SHOWN, "--", *LINES["sglang"], COLUMNS="80")
     lines = ran.out.splitlines()
     assert len(lines) <= 12 and any(line.startswith("  a step ") for line in lines)
-    assert any(line.startswith("  memory ") for line in lines) and any(line.startswith("  safe ") for line in lines)
+    assert all(any(line.startswith(f"  {name} ") for line in lines) for name in ("safe", "bold"))
 
 
 def test_the_parts_of_a_memory_add_up() -> None:

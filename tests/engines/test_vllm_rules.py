@@ -117,7 +117,7 @@ def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(
     refusal = caught.value
     assert (refusal.rule, refusal.stage) == (rule, stage)
     assert reason in refusal.reason and refusal.fix
-    changed = instead if instead is not None else mended(refusal.fix.split(", or use")[0], flags)
+    changed = instead if instead is not None else mended(re.split("[,;] or ", refusal.fix)[0], flags)
     assert changed != flags
     assert planned(**changed).num_blocks > 0
 
@@ -270,9 +270,12 @@ def test_a_length_that_no_memory_serves_is_not_told_a_flag() -> None:
 
 
 def test_errors_come_first() -> None:
-    order = [
-        f.severity for f in planned(concurrency=1000, max_num_seqs=2000, kv_cache_dtype="fp8", length=1000).findings
-    ]
+    flags: dict[str, Any] = {
+        "max_num_seqs": 2000,
+        "kv_cache_dtype": "fp8",
+        "kv_transfer_config": {"kv_connector": "MyConnector"},
+    }
+    order = [found.severity for found in planned(concurrency=1000, length=1000, **flags).findings]
     assert order == sorted(order, key=("error", "warning", "note").index) and len(set(order)) == 3
 
 

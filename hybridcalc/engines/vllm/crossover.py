@@ -84,7 +84,7 @@ def stream(model: Architecture, args: EngineArgs) -> Stream:
     ready = prepare(model, args)
     positions, replays = 1 + ready.args.num_speculative_tokens, ready.args.use_replayssm
     if positions > 1 or replays:
-        args = replace(args, speculative_config=None, num_speculative_tokens=0, use_replayssm=False)
+        args = replace(args, speculative_config=None, num_speculative_tokens=0, draft_layers=0, use_replayssm=False)
         ready = prepare(model, args)
     full, windowed = model.attention_layers, model.window_layers
     whole = ready.kind.ignores_window or not model.window
