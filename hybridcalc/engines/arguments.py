@@ -155,9 +155,10 @@ class Bounds:
                 raise InputError(f"{name} {quoted(value)} is not {self._rules.wanted(flag)}", flag=flag.spellings[0])
         if args.engine_version is not None and not isinstance(args.engine_version, str):
             raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
-        told = getattr(args, "uncounted", ())
-        if not isinstance(told, tuple) or not all(isinstance(flag, str) for flag in told):
-            raise InputError(f"uncounted {quoted(told)} is not flags", fix="leave it out")
+        for name, kind in (("uncounted", str), ("names", tuple)):
+            told = getattr(args, name, ())
+            if not isinstance(told, tuple) or not all(isinstance(each, kind) for each in told):
+                raise InputError(f"{name} {quoted(told)} is not flags", fix="leave it out")
         env = args.env
         if type(env) is not dict and not isinstance(env, Mapping):
             raise InputError(f"env {quoted(env)} is not a mapping", fix='write one like {"NAME": "value"}')

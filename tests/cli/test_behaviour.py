@@ -65,7 +65,7 @@ def test_flags_the_engine_refuses_are_exit_1() -> None:
     assert ran.code == 1
     assert ran.err == (
         "error: extra_buffer_lazy needs the overlap scheduler\n"
-        "       drop --disable-overlap-schedule, or use --mamba-radix-cache-strategy extra_buffer\n"
+        "       drop --disable-overlap-schedule, or write --mamba-radix-cache-strategy extra_buffer\n"
     )
     ran = run("ratio", "kimi-k3", "--tp", "5", "-L", "9216")
     assert ran.code == 1

@@ -21,7 +21,7 @@ from hybridcalc.shell.flags import Flag
 from_command = partial(read_command, "sglang")
 
 ELSEWHERE = {"env", "engine_version", "draft_kv_bytes_per_token", "max_draft_tokens", "platform", "draft_layers",
-             "gpu_memory_mib", "gpu_capability", "uncounted"}  # fmt: skip
+             "gpu_memory_mib", "gpu_capability", "uncounted", "names"}  # fmt: skip
 SETTLED = {"speculative_num_draft_tokens"}
 SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings]
 

@@ -156,7 +156,12 @@ def test_layer_slots_that_stay_empty_from_more_than_a_tenth_on(sizes: list[int],
 def seqs(asked: int | None, fits: int, **more: Any) -> SimpleNamespace:
     """A plan whose max_num_seqs is held against what fits."""
     return SimpleNamespace(
-        args=SimpleNamespace(max_num_seqs=asked, gpu_memory_gib=more.get("gib"), changed=lambda **_: None),
+        args=SimpleNamespace(
+            max_num_seqs=asked,
+            gpu_memory_gib=more.get("gib"),
+            changed=lambda **_: None,
+            seqs_flags=lambda seqs: f"--max-num-seqs {seqs}",
+        ),
         running=SimpleNamespace(fits=fits),
         workload=Workload(((1000, 1),)),
         most_seqs=more.get("most", 1),

@@ -18,7 +18,7 @@ from hybridcalc.shell.flags import Flag
 from_command = partial(read_command, "vllm")
 
 ELSEWHERE = {"env", "engine_version", "gpu_capability", "gpu_memory_gib", "draft_layers", "rocm", "command_line",
-             "uncounted"}  # fmt: skip
+             "uncounted", "names"}  # fmt: skip
 JOINED = {"model", "method", "num_speculative_tokens", "speculative_config"}
 LOWERED = {"mamba_backend", "gdn_prefill_backend", "kda_prefill_backend"}
 SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings]
