@@ -54,7 +54,7 @@ CASES = {
     "rings a slot": ("kimi-k3", sglang.ServerArgs(tp_size=8, enable_linear_replayssm_spec=True, **DRAFTS)),
     "rings a request": ("qwen3.6-35b-a3b", sglang.ServerArgs(enable_linear_replayssm_spec=True, **DRAFTS)),
     "dcp, pages": ("kimi-k3", sglang.ServerArgs(tp_size=8, dcp_size=4, page_size=64)),
-    "stages, limit": ("qwen3-next-80b-a3b", sglang.ServerArgs(tp_size=2, pp_size=2, max_running_requests=40)),
+    "stages, limit": ("qwen3.6-35b-a3b", sglang.ServerArgs(tp_size=2, pp_size=2, max_running_requests=40)),
     "older": ("nemotron-nano-9b-v2", sglang.ServerArgs(engine_version="0.5.16", max_total_tokens=500_000)),
     "no radix": ("lfm2-1.2b", sglang.ServerArgs(disable_radix_cache=True, max_running_requests=64)),
     "windows": ("inkling", sglang.ServerArgs(tp_size=8)),
