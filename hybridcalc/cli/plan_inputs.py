@@ -17,7 +17,7 @@ from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.spelling import UNKNOWN_FLAG, misspelt_names, old_names
-from hybridcalc.errors import InputError, printable, quoted
+from hybridcalc.errors import InputError, MisspeltFlag, printable, quoted
 from hybridcalc.findings import Finding
 from hybridcalc.shell import ELISIONS
 from hybridcalc.shell.flags import FlagTable, advice_of, question_of, values_after
@@ -69,7 +69,7 @@ class Question(NamedTuple):
 
     ``options`` are by name, None where they are not given; ``known`` leaves the checkpoint to the model's name;
     ``assumed`` says that the release is, where an image names none; ``gpus`` are those that the launch sees, where it
-    says which.
+    says which; ``misspelt``: its flags under names that the release lacks.
     """
 
     engine: Engine
@@ -78,6 +78,7 @@ class Question(NamedTuple):
     known: Memory
     assumed: str = ""
     gpus: int | None = None
+    misspelt: Sequence[MisspeltFlag] = ()
 
     def model_named(self, more: Sequence[str] = ()) -> str:
         """MODEL of the words and ``more`` of them. Raises InputError where none is named."""
@@ -138,9 +139,7 @@ class Question(NamedTuple):
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
             said = f"no {self.engine.title} known here takes {shown}: the server may not start"
             found.append(Finding(UNKNOWN_FLAG, "warning", said, advice_of(shown, self.engine.flags.names)))
-        line = () if self.launch.strict else self.launch.words[: len(self.launch.words) - self.launch.before]
-        misspelt = misspelt_names(self.engine, line, self.options.get("engine_version"))
-        found += (Finding(UNKNOWN_FLAG, "warning", f"no start: {each.message}", each.fix) for each in misspelt)
+        found += (Finding(UNKNOWN_FLAG, "warning", f"no start: {each.message}", each.fix) for each in self.misspelt)
         return tuple(found)
 
     def _read(self, more: Sequence[str]) -> Asked:
@@ -205,7 +204,7 @@ def question(
         if old := ENGINES.older(line):
             raise InputError(served.older(old), fix=f"add --engine-version {served.newest} to plan it by those rules")
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
-    misspelt_names(served, line.words if line is not None else (), given.get("engine_version"))
+    misspelt = misspelt_names(served, line.words if line is not None else (), given.get("engine_version"))
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
     words, counts = options.expert_ranks(served, words)
@@ -226,7 +225,7 @@ def question(
             seen = None if sight is None else sight.gpus
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, seen)
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed, seen, misspelt)
 
 
 def _gpu(_: str, text: str) -> "Gpu":

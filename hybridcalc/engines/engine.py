@@ -204,11 +204,13 @@ class Engine:
         takes = f"{self.tp_flag} {each} takes {each * parts}"
         return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; {takes}"
 
-    def not_shared(self, model: "Architecture", args: Any, *of: Any) -> Refusal | None:
+    def not_shared(
+        self, model: "Architecture", args: Any, gpus: int, stopped: Exception, card: "Gpu | None" = None
+    ) -> Refusal | None:
         """What to say where ranks that nobody typed do not divide the model (ranks.py); None for nothing of them."""
         from hybridcalc.engines.ranks import not_shared
 
-        return not_shared(self, model, args, *of)
+        return not_shared(self, model, args, gpus, stopped, card)
 
     def changed(self, args: Any, flags: str) -> Any:
         """The arguments with what the flags of a suggestion set; variables stand in front of them."""

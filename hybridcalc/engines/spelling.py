@@ -73,7 +73,6 @@ def respelled(text: str, rows: Rows, version: str, typed: Mapping[str, str] | No
 
 
 def _in_names(text: str, names: Mapping[str, str]) -> str:
-
     def own(found: re.Match[str]) -> str:
         return names.get(found[0], found[0])
 

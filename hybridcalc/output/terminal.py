@@ -37,11 +37,11 @@ WIDEST, NARROWEST = 100, 20
 SHADES = {"state": "cyan", "kv": "yellow", "balanced": "magenta", "scratch": "magenta", "trouble": "red"}
 CODES = {"cyan": 36, "yellow": 33, "magenta": 35, "red": 31}
 LEAST_REASON = 16
-COUNTED = ("tokens", "slots", "requests", "blocks", "states", "bytes", "ranks", "sequences", "cells")
-"""Units that are one thing each."""
+"""Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
 LONGEST_WORD = 34
 """What a last column keeps whole: the name of a model class."""
-"""Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
+COUNTED = ("tokens", "slots", "requests", "blocks", "states", "bytes", "ranks", "sequences", "cells")
+"""Units that are one thing each."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
