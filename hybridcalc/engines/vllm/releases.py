@@ -1,8 +1,8 @@
 """What does each release of vLLM do its own way? `RuleSet` has a field a fact, `CHANGES` a row a change.
 
 Releases from 0.19.0 on were recorded, but for those between whose neighbours say the same; 0.18.0 was read in its
-source (its token figure is that of vLLM issue 40691 as well). Of those not recorded some starts are tests too: of their own
-classes, where both sides agree, which holds them from changing and proves no more.
+source (its token figure is that of vLLM issue 40691 as well). Of those not recorded some starts are tests too: of their
+own classes, where both sides agree, which holds them from changing and proves no more.
 """
 
 from typing import NamedTuple
